@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from docs.generator.markdown import code, document, prose, table
 from exporter.cluster.outputs.own_metrics import FAMILIES as OF_CLUSTER
 from exporter.cluster.outputs.own_metrics import OF_NODES
+from exporter.dcgm.links import KINDS
 from exporter.exposition.families import Family
 from exporter.exposition.lines import Reason
 from exporter.model.accounts import GAPS
@@ -91,6 +92,7 @@ _VALUES: dict[str, Iterable[str]] = {
         "low_util",
         "reliability",
     ),
+    "pod_gpu_link_errors_total": KINDS,
     "pod_gpu_accounting_gap_seconds_total": GAPS,
 }
 # notes that are too long for a HELP text

@@ -1,7 +1,7 @@
 """The entries of the ledger: one for each container and device, kept for a while after the container is gone."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -14,6 +14,7 @@ from exporter.model.pods import Owner
 # its counters.
 MOST_ACCOUNTS = 4_096
 _SHOWN_ENOUGH = 2
+_BETWEEN_VALUES = "/"  # no value of such a label has it
 # powers of ten
 NANOSECONDS = 9
 MICROJOULES = 6
@@ -24,13 +25,22 @@ COUNTS = 0
 class AmountFamily:
     """A family of counters by container.
 
-    `amount` is its name in the accounts, in units of 10**-`power`; `label` divides it.
+    `amount` is its name in the accounts, in units of 10**-`power`; `labels` divide it.
     """
 
     name: str
     amount: str
     power: int
-    label: str = ""
+    labels: tuple[str, ...] = ()
+
+    def labelled(self, text: str) -> Iterable[tuple[str, str]]:
+        """The labels with their values, of a text of `joined_values`."""
+        return zip(self.labels, text.split(_BETWEEN_VALUES), strict=True)
+
+
+def joined_values(*values: str) -> str:
+    """The values of the labels that divide an amount as the one text under which it is counted."""
+    return _BETWEEN_VALUES.join(values)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +70,7 @@ class Entry:
     is_dropped: bool = field(default=False, init=False)
 
     def add(self, name: str, amount: int, label: str = "") -> None:
-        """Add to an amount, which begins at 0. If a label divides the amount, `label` is one value of the label."""
+        """Add to an amount, which begins at 0. If labels divide it, `label` is `joined_values`."""
         if label:
             amounts = self.by_label.setdefault(name, {})
             amounts[label] = amounts.get(label, 0) + amount

@@ -6,13 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from exporter.dcgm.fields import FIELDS
+from exporter.dcgm.fields import FIELDS, LINK_COUNTERS
+from exporter.dcgm.links import counter_name, link_number
 from exporter.dividing.decimals import is_amount
 from exporter.model.nothing import NOTHING
 from exporter.model.pages import JoinedPage, Reading, Sampled
 from exporter.model.slices import ITEMS_A_SLICE, Work, listed
 
 _REASONS = "reasons"
+LINKS = "links"
+# kinds whose values mostly stay when dcgm-exporter has read the GPU again
+_STANDING = frozenset({_REASONS, LINKS})
 
 
 @dataclass(slots=True)
@@ -38,7 +42,8 @@ class GpuSamples:
     """The samples of one GPU: `rows` by kind, and within a kind by GPU_I_ID ("" for the GPU's own).
 
     `energy` is in microjoules (a counter), `power` in microwatts, `activity` and `utilization` in millionths. The rows
-    of `violations` are nanoseconds by reason, and `reasons` is NVML's bit mask.
+    of `violations` are nanoseconds by reason, `reasons` is NVML's bit mask, and `links` are the counters of links by
+    `counter_name`.
     """
 
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -53,7 +58,7 @@ class GpuSamples:
 
         If a page has no value that changes with each read, it always counts as read again.
         """
-        return self.rows != before.rows or not self.rows.keys() - {_REASONS}
+        return self.rows != before.rows or not self.rows.keys() - _STANDING
 
     def activity_of(self, instance: str) -> int | None:
         """GR_ENGINE_ACTIVE in millionths, else GPU_UTIL; None if the page has neither."""
@@ -62,11 +67,15 @@ class GpuSamples:
 
 
 class _RowKind(NamedTuple):
-    """A family's kind of rows, the power of ten that makes the kind's unit of its own, and a violation's reason."""
+    """A family's kind of rows, the power of ten that makes the kind's unit of its own, and what it counts.
+
+    `counts` is a violation's reason, or a link's counter; `link` is the link, if the family's name says it.
+    """
 
     kind: str
     power: int
-    reason: str = ""
+    counts: str = ""
+    link: str = ""
 
 
 # NVIDIA's XIDs have at most three digits. A number with more digits, or 0, is no XID.
@@ -82,6 +91,8 @@ def _families() -> Iterator[tuple[bytes, _RowKind]]:
             reason = dcgm_field.name.removeprefix("DEV_").removesuffix("_VIOLATION").lower() if is_violation else ""
             # some names of a field have a unit that is larger by a power of ten
             yield name.encode(), _RowKind(quantity, power + len(str(dcgm_field.times)) - 1, reason)
+    for family, counter in LINK_COUNTERS.items():
+        yield family, _RowKind(LINKS, 0, counter.counter, counter.link)
 
 
 _OF: Mapping[bytes, _RowKind] = dict(_families())
@@ -130,11 +141,11 @@ def _with_exponent(text: bytes) -> tuple[int, int]:
 
 
 class _Table(NamedTuple):
-    """The key of one GPU's rows of one family and, if the family counts errors, of one XID."""
+    """The key of one GPU's rows of one family and, if the family counts errors, of one XID or link."""
 
     uuid: str
     family: _RowKind
-    xid: str
+    label: str
 
 
 @dataclass(slots=True)
@@ -189,7 +200,7 @@ class ObservationReader:
 
 
 def _tables_of(series: Sequence[Sampled]) -> Work[Mapping[_Table, _SampleRows]]:
-    """The places of the series that each GPU has of each family (and XID)."""
+    """The places of the series that each GPU has of each family (and XID, or link)."""
     tables: defaultdict[_Table, _SampleRows] = defaultdict(_SampleRows)
     for place, sampled in enumerate(series):
         if place % ITEMS_A_SLICE == ITEMS_A_SLICE - 1:
@@ -199,8 +210,8 @@ def _tables_of(series: Sequence[Sampled]) -> Work[Mapping[_Table, _SampleRows]]:
         if subject.vgpu:
             continue
         key = subject.key
-        (xid,) = sampled.own_labels or ("",)
-        rows = tables[_Table(key.uuid, family, xid)]
+        (label,) = sampled.own_labels or ("",)
+        rows = tables[_Table(key.uuid, family, label)]
         rows.places.append(place)
         rows.instances.append(key.instance)
     return dict(tables)
@@ -215,13 +226,25 @@ def _put(samples: GpuSamples, table: _Table, rows: dict[str, int]) -> None:
             name = kind.removeprefix("xid_")
             counts = getattr(samples.xids, name) or {}
             setattr(samples.xids, name, counts)
-            if _XID_TEXT.fullmatch(table.xid):
-                counts[int(table.xid)] = max(rows.values())
+            if _XID_TEXT.fullmatch(table.label):
+                counts[int(table.label)] = max(rows.values())
         case "violations":
-            samples.rows.setdefault("violations", {})[table.family.reason] = max(rows.values())
+            samples.rows.setdefault("violations", {})[table.family.counts] = max(rows.values())
+        case "links":
+            _put_link(samples, table, max(rows.values()))
         case "reasons":
             samples.rows[_REASONS] = {"": max(rows.values())}
         case kind:
             # two names of the same measurement give two tables
             other = samples.rows.get(kind)
             samples.rows[kind] = {**rows, **other} if other else rows
+
+
+def _put_link(samples: GpuSamples, table: _Table, count: int) -> None:
+    """Put a counter of links into its place. Two names of one counter may show it."""
+    link = table.family.link or link_number(table.label)
+    if table.label and not link:
+        return
+    counters = samples.rows.setdefault(LINKS, {})
+    name = counter_name(table.family.counts, link)
+    counters[name] = max(count, counters.get(name, 0))

@@ -25,7 +25,8 @@ class Account(NamedTuple):
         allocated_ratio: the part of a physical GPU that the container holds now; None if it no longer holds any.
         amounts: by name, in whole numbers of small units, so that sums are exact. An amount that no page has shown so
             far is missing. accounts/amounts/ lists all of them.
-        by_label: the amounts that are counted by a label, such as XIDs by number: by name, then by the label's value.
+        by_label: the amounts that are counted by labels, such as XIDs by number: by name, then by the labels' values as
+            one text (`joined_values` of accounts/entries.py).
         began_ns: when all amounts were 0, in ns since 1970 by the machine's present clock. None if that is not known,
             or if the labels have changed since: the account then goes on with a series that another account began.
         idle_since_ns: since when the container has held the device idle without a break; None while it uses the device,

@@ -42,9 +42,9 @@ ACCOUNTS = st.builds(
         tuple
     ),
     allocated_ratio=st.none() | st.floats(0, 1),
-    amounts=st.dictionaries(st.sampled_from([family.amount for family in ALL if not family.label]), NUMBERS),
+    amounts=st.dictionaries(st.sampled_from([family.amount for family in ALL if not family.labels]), NUMBERS),
     by_label=st.dictionaries(
-        st.sampled_from([family.amount for family in ALL if family.label]),
+        st.sampled_from([family.amount for family in ALL if len(family.labels) == 1]),
         st.dictionaries(st.sampled_from(("48", "79", "other")), NUMBERS, max_size=2),
     ),
     began_ns=st.none() | st.integers(0, 4_000_000_000_000_000_000),

@@ -105,6 +105,7 @@ def test_the_accounts_have_names_of_their_own_and_units() -> None:
         "pod_gpu.xid_errors": "{error}",
         "pod_gpu.suspected_out_of_memory": "{end}",
         "pod_gpu.throttled": "s",
+        "pod_gpu.link_errors": "{error}",
     }
     assert len(ACCOUNTED) == sum(len(amount.families) for amount in AMOUNTS)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from exporter.accounts.amounts import activity, allocated, energy, memory_ends, throttling, xids
+from exporter.accounts.amounts import activity, allocated, energy, link_counts, memory_ends, throttling, xids
 from exporter.accounts.entries import AmountFamily
 from exporter.accounts.gpu import AmountOfGpu
 
@@ -23,6 +23,7 @@ AMOUNTS: Sequence[CountedAmount] = (
     CountedAmount("xids", xids.FAMILIES, xids.Xids),
     CountedAmount("throttling", throttling.FAMILIES, throttling.Throttling),
     CountedAmount("memory_ends", memory_ends.FAMILIES, memory_ends.MemoryEnds),
+    CountedAmount("links", link_counts.FAMILIES, link_counts.LinkCounts),
 )
 
 

@@ -13,7 +13,7 @@ from exporter.accounts.gpu import GpuAtLook
 from exporter.accounts.stretches import CountersAtLook
 
 THROTTLED = "throttled_ns"
-FAMILIES = (AmountFamily("pod_gpu_throttled_seconds_total", THROTTLED, NANOSECONDS, label="reason"),)
+FAMILIES = (AmountFamily("pod_gpu_throttled_seconds_total", THROTTLED, NANOSECONDS, labels=("reason",)),)
 # nvmlClocksEventReasons: SW power cap and HW power brake, SW and HW thermal slowdown, sync boost
 _BITS = {"power": 0x4 | 0x80, "thermal": 0x20 | 0x40, "sync_boost": 0x10}
 # the driver sets HW slowdown beside HW thermal slowdown and HW power brake, which say why; alone it is a reason itself

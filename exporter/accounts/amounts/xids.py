@@ -23,7 +23,7 @@ from exporter.accounts.observation import XidSamples
 from exporter.dcgm.xids import is_error
 
 XIDS = "xids"
-FAMILIES = (AmountFamily("pod_gpu_xid_errors_total", XIDS, COUNTS, label="xid"),)
+FAMILIES = (AmountFamily("pod_gpu_xid_errors_total", XIDS, COUNTS, labels=("xid",)),)
 # dcgm-exporter counts an error at its next poll (every 30 s by default). Until then only the value shows it.
 _COUNTED_LATER_NS = 60_000_000_000
 # Kinds of XIDs that a row counts by number. NVIDIA lists fewer than 200 in all.

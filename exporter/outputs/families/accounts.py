@@ -63,7 +63,7 @@ def _rows(look: Look) -> Sequence[tuple[Account, tuple[bytes, bytes]]]:
 
 
 def _counter(row: AmountFamily) -> OwnFamily[Look]:
-    """The family of an amount: a sample for each account that has it, and for each value of its label."""
+    """The family of an amount: a sample for each account that has it, and for each value of its labels."""
 
     def write(look: Look) -> Sequence[Written]:
         written: list[Written] = []
@@ -74,13 +74,14 @@ def _counter(row: AmountFamily) -> OwnFamily[Look]:
         return written
 
     def write_by_label(look: Look) -> Sequence[Written]:
-        return [
-            (b'%b="%b",%b' % (row.label.encode(), value.encode(), labels), render_units(units, row.power), began)
-            for account, (labels, began) in _rows(look)
-            for value, units in sorted(account.by_label.get(row.amount, {}).items())
-        ]
+        written: list[Written] = []
+        for account, (labels, began) in _rows(look):
+            for text, units in sorted(account.by_label.get(row.amount, {}).items()):
+                own_labels = render_labels(tuple(row.labelled(text)))
+                written.append((b"%b,%b" % (own_labels, labels), render_units(units, row.power), began))
+        return written
 
-    return own(row.name, write=write_by_label if row.label else write)
+    return own(row.name, write=write_by_label if row.labels else write)
 
 
 def _ratio(look: Look) -> Sequence[Written]:

@@ -46,7 +46,13 @@ _METRIC_OF = {field.name: field.otel for field in OTEL.values() if field.otel}
 _UNITS = {"seconds": "s", "joules": "J"}
 _COUNTED = {"memory": "end"}  # of the families whose last word does not say what they count
 _ACCOUNTS_A_SLICE = ITEMS_A_SLICE // len(AMOUNTS)
-_LABEL_AS = {"xid": "error.type", "reason": "pod_gpu.reason", "suspicion": "pod_gpu.suspicion"}
+_LABEL_AS = {
+    "xid": "error.type",
+    "kind": "error.type",
+    "reason": "pod_gpu.reason",
+    "suspicion": "pod_gpu.suspicion",
+    "link": "pod_gpu.link",
+}
 
 
 def _instrument_of(family: AmountFamily) -> Instrument:
@@ -184,7 +190,7 @@ def _of_accounts(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoin
         for family, text, units in _amounts(account):
             points = counters.get((family.amount, text))
             if points is None:
-                also = ((_LABEL_AS[family.label], text),) if family.label else ()
+                also = _attributes(family, text)
                 points = counters[family.amount, text] = MetricPoints(ACCOUNTED[family], also)
             points.values[point] = units / 10**family.power
             if began_ns is not None:
@@ -193,8 +199,15 @@ def _of_accounts(snapshot: Snapshot, subjects: Subjects) -> Work[list[MetricPoin
     return [allocated, *metrics] if allocated.values else metrics
 
 
+def _attributes(family: AmountFamily, text: str) -> tuple[tuple[str, str], ...]:
+    """The attributes that divide an account's family, without empty ones."""
+    if not family.labels:
+        return ()
+    return tuple((_LABEL_AS[name], value) for name, value in family.labelled(text) if value)
+
+
 def _amounts(account: Account) -> Iterator[tuple[AmountFamily, str, int]]:
-    """The amounts of an account: the family, the value of the family's label, and the amount."""
+    """The amounts of an account: the family, the values of the family's labels, and the amount."""
     for name, units in account.amounts.items():
         if name in _ACCOUNTED_AS:
             yield _ACCOUNTED_AS[name], "", units

@@ -38,7 +38,7 @@ def pod_accounts(pod: str, accounts: Accounts | None) -> str:
     """The table of the pod's accounts. `accounts` are the node's accounts; None if they are not at hand."""
     if accounts is None:
         return '<p class="none">What it has had of GPUs is in the pod_gpu_… counters of its node\'s exporter.</p>'
-    families = [family for amount in AMOUNTS for family in amount.families if not family.label]
+    families = [family for amount in AMOUNTS for family in amount.families if not family.labels]
     rows: list[tuple[str, str, str]] = []
     for account in accounts.rows:
         if account.owner is None or "/".join(account.owner.pod_key) != pod:
