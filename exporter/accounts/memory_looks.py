@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from exporter.model.cuda import CudaUses
 
 OUT_OF_MEMORY = "out_of_memory"
-FAMILY = AmountFamily("pod_gpu_suspected_out_of_memory_total", OUT_OF_MEMORY, COUNTS, label="suspicion")
+FAMILY = AmountFamily("pod_gpu_suspected_out_of_memory_total", OUT_OF_MEMORY, COUNTS, labels=("suspicion",))
 _MOST_SUSPECTED = 8  # of one GPU
 _SUSPICIONS = tuple(Suspicion)
 _MIB = 2**20
