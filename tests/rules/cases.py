@@ -59,6 +59,28 @@ def _own(family: str, labels: str, values: str, *, page: str = "/metrics") -> Se
     return {f'{family}{{{labels}{mark}{_OF_NODE},job="{job}",metrics_path="{page}"}}': values}
 
 
+_WAITS = "waiting_kernel"
+_TRAIN = ',workload_kind="PyTorchJob",workload_name="train"'
+
+
+def _hang(*nodes: str, of_workload: str = _TRAIN) -> Series:
+    """A job with a pod on each node that seems to hang there."""
+    suspected = {
+        f'pod_gpu_suspected_hang{{namespace="ml",pod="p-{node}",reason="{_WAITS}",node="{node}"{of_workload}}}': "1x30"
+        for node in nodes
+    }
+    return {**_held_on(*nodes, of_workload=of_workload), **suspected}
+
+
+def _held_on(*nodes: str, of_workload: str = _TRAIN) -> Series:
+    """The GPUs of a job with a pod on each node."""
+    return {
+        f'pod_gpu_allocated_ratio{{namespace="ml",pod="p-{node}",UUID="{gpu}",node="{node}"{of_workload}}}': "1x30"
+        for node in nodes
+        for gpu in ("GPU-a", "GPU-b")
+    }
+
+
 def _memory(values: str) -> Series:
     """How much the exporter has."""
     return {**_THERE, **_own("process_resident_memory_bytes", "", values)}
@@ -384,6 +406,23 @@ GPU: Cases = {
         Quiet(at="70m", series=_idle(1.0, 1.0, since=20)),
         # nobody holds it
         Quiet(at="70m", series={f"pod_gpu_idle_seconds_total{{{_OWN}}}": "0+60x90"}),
+    ],
+    "GpuWorkloadSuspectedHang": [
+        Firing(
+            at="10m",
+            series=_hang("m", "n"),
+            labels={"namespace": "ml", "workload_kind": "PyTorchJob", "workload_name": "train", "reason": _WAITS},
+            value="2",
+        ),
+        Firing(
+            at="10m",
+            series=_hang("n", of_workload=""),
+            labels={"namespace": "ml", "pod": "p-n", "reason": _WAITS},
+            value="1",
+        ),
+        # the rank of the other node writes a checkpoint
+        Quiet(at="10m", series={**_hang("n"), **_held_on("m")}),
+        Quiet(at="10m", series=_held_on("m", "n")),
     ],
     "GpuBusyWithoutOwner": [
         Firing(
