@@ -8,6 +8,7 @@ from exporter.cluster.outputs.own_metrics import OF_NODES
 from exporter.outputs.families.catalogue import FAMILIES
 from tests.rules.opencost import OF_OPENCOST
 from tests.rules.shipped import metrics, records, rules
+from tests.rules.test_queues import FAMILIES as OF_QUEUES
 from tests.rules.test_tokens import PROMPTS, SERVERS
 from tests.support.exporter import Start
 from tests.support.names import names_on, simulated_names
@@ -22,7 +23,7 @@ BY_PROMETHEUS = {"up", "ALERTS"}
 # as their documentation and sources name them: docs/per-token.md
 OF_MODEL_SERVERS = {*SERVERS, *PROMPTS}
 RECORD = re.compile(
-    r"[a-z]+(?:_[a-z]+)*:[a-z_0-9]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m|worst|first_holders)"
+    r"[a-z]+(?:_[a-z]+)*:[a-z_0-9]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m|worst|first_holders|queue)"
 )
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^{}]*)\}")
 BY = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
@@ -39,7 +40,7 @@ async def test_every_metric_of_a_rule_is_served_by_somebody(start: Start, dcgm: 
     # families without a sample on this node, and the program's own (process_…), which prometheus_client names
     own = OWN.keys() | names_on(page)
     for rule in rules():
-        others = BY_PROMETHEUS | OF_MODEL_SERVERS | RENAMED
+        others = BY_PROMETHEUS | OF_MODEL_SERVERS | RENAMED | OF_QUEUES.keys()
         for name in metrics(rule["expr"]) - records().keys() - others:
             assert name in own or name in dcgm, (rule.get("alert") or rule["record"], name)
 
@@ -54,7 +55,7 @@ def test_a_wrong_name_would_be_noticed() -> None:
 def test_every_label_of_a_rule_is_one_that_its_metrics_have() -> None:
     """As the families have them, with those that the scrape configs add, pods' own, and those of dcgm-exporter."""
     of_targets = {"node", "instance", "job", "metrics_path", "exporter"}
-    of_pods = {"workload_name", "workload_kind"}
+    of_pods = {"workload_name", "workload_kind", "queue"}
     of_dcgm = {"gpu", "UUID", "GPU_I_ID", "namespace", "pod", "container", "gpu_shared"}
     for rule in rules():
         names = metrics(rule["expr"])
@@ -66,9 +67,10 @@ def test_every_label_of_a_rule_is_one_that_its_metrics_have() -> None:
             known |= of_dcgm if name.startswith("DCGM_") else set()
             known |= {"namespace", "pod", "instance", "engine", "model_name"} if name in OF_MODEL_SERVERS else set()
             known |= labels_of(records()[name]) if name in records() else set()
+            known |= set(OF_QUEUES.get(name, ()))
             known |= OWN["pod_gpu_allocated_ratio"] if name in RENAMED else set()
         # label_replace makes one
-        known |= set(re.findall(r'"(\w+)", "\$1"', rule["expr"])) | (
+        known |= set(re.findall(r'"(\w+)", "(?:\$1|[\w./]+)"', rule["expr"])) | (
             {"model"} if "group_left" in rule["expr"] else set()
         )
         for _, matchers in SELECTOR.findall(rule["expr"]):

@@ -1,6 +1,7 @@
 """What the records say over hours, and of nodes that the simulated one is not: by promtool."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,20 @@ def check(
     promtool: Path, folder: Path, series: dict[str, str], *answers: dict[str, Any], file: str = "recording.yaml"
 ) -> None:
     """Each of the answers is an expression, when it is asked, and the samples that it should have."""
+    check_files(promtool, folder, series, *answers, files=(file,))
+
+
+def check_files(
+    promtool: Path, folder: Path, series: dict[str, str], *answers: dict[str, Any], files: Sequence[str]
+) -> None:
+    """The same, by the rules of several files."""
     case = folder / "test.yaml"
     block = {
         "interval": "30s",  # as the scrape configs have it
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": list(answers),
     }
-    settings = {"rule_files": [str(PROMETHEUS / "rules" / file)], "evaluation_interval": "1m"}
+    settings = {"rule_files": [str(PROMETHEUS / "rules" / file) for file in files], "evaluation_interval": "1m"}
     case.write_text(json.dumps({**settings, "tests": [block]}))
     run(promtool, "test", "rules", case)
 
