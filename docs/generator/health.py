@@ -4,11 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from docs.generator.markdown import code, document, prose, table
+from exporter.accounts.out_of_memory import CROWDED, FULL, RISEN
 from exporter.dcgm.fields import LINK_COUNTERS, LINKS, RULES
 from exporter.dcgm.health_watches import FAIL, FAMILY, HEALTH_ERRORS, WARN, WATCHES, code_of
 from exporter.dcgm.links import KINDS
 from exporter.dcgm.table import TABLE
 from exporter.dcgm.xids import XIDS, is_error, verdict_of
+from exporter.model.accounts import Suspicion
 from exporter.model.health import OF_DCGM, VERDICTS, HealthReason, Verdict
 from exporter.ownership.kernel_events import OF_KIND
 from exporter.ownership.taints import EFFECTS, ONE_GPU_LOST, SOME_GPU_LOST, UNWATCHED
@@ -98,6 +100,57 @@ program that another error takes along; that error has an XID of its own, and is
 each pod that is killed would be an error. So the operator tells the pod by an Event of type Normal ([Events on
 pods](operator.md#events-on-pods)). 13 and 31 are errors of a program, too, and counted: there is something to look for,
 such as a wrong address."""
+_MEMORY = """\
+## Out of GPU memory
+
+A program that lacks GPU memory ends by itself, mostly with exit code 1 (an exception of Python) or 134 (an abort). The
+kubelet tells that code alone, and the driver nothing. So the exporter puts together what it saw, and says no more than
+a suspicion: in `kubectl gpu why POD`, in `/events`, and in `pod_gpu_suspected_out_of_memory_total`, which counts each
+end once, on the GPU that was fullest."""
+_SEEN = {
+    "likely": (
+        "the [CUDA probe](cuda-probe.md) counted allocations of the container that failed for lack of memory, however"
+        " much was free"
+    ),
+    "suspected": (
+        f"a look saw {FULL:.0%} of the memory or more in use, at least {RISEN:.0%} had come while the container held"
+        " the GPU, and no XID of a program stood beside"
+    ),
+    "possible": (
+        f"the memory was as full all along; or other containers had {CROWDED:.0%} of it; or an XID of a program stood"
+        " beside, such as 31 or 13, which may be the cause of the end, or come of an allocation that nobody checked"
+    ),
+}
+_NOT_SUSPECTED = """\
+Of a shared GPU, the neighbour that used the most of it is named, where [use is measured](sharing.md). Of a MIG
+instance, the instance's own memory counts. A look sees what dcgm-exporter read last, by default up to 30 s before.
+
+Nothing is said where something else explains the end:
+
+- exit code 0, and the codes of signals that others send (129, 130, 137, 143): somebody deleted the pod, a liveness
+  probe failed, or a launcher ended its workers;
+- a pod that was to end by then, since it was deleted, evicted or preempted, or since its node shut down;
+- a container that did not start (126, 127, 128), or that its runtime lost;
+- `OOMKilled`: the kernel ended it for its limit of the machine's memory, which is not the GPU's. `kubectl gpu why`
+  says so;
+- an XID that means a failure of the GPU ([XIDs](#xids)): then the GPU's health is the reason.
+
+What nobody can know from outside:
+
+- Frameworks keep memory that they do not use. A GPU may be full for hours without lacking any, and a program that then
+  ends for a fault of its own is `possible`. vLLM takes 90 % at its start, JAX 75 %: what JAX lacks within its own part
+  is never seen as full.
+- An allocation may fail while much is free: 10 GiB with 9 left, or for want of one piece. Only the probe sees that.
+- A program that fills the memory and ends between two reads of dcgm-exporter leaves no trace. Neither does one that
+  catches the error and goes on.
+- Of a container that ends twice between two looks (`--accounting.interval`), one end is seen. An XID that the page
+  shows only later is not beside; with `--kernel-log.mode on` it is.
+
+Without pods nobody knows how a container ended: the kubelet's List shows only that it is gone. Then nothing is counted.
+It takes the kubelet's Pods API or the Kubernetes API (`--pods.source`), and something that has the exporter read them:
+`--labels.pod-uid`, `--labels.pod-labels`, `--workload.labels`, or whoever asks for `/container/metrics` or the page.
+`--accounting.state` keeps the counts and the looks of the last minute, so that an end during a restart of the exporter
+is judged, too."""
 _KEP = "KEP-4680: `allocatedResourcesStatus`"
 
 
@@ -134,7 +187,16 @@ def page() -> str:
         _INFORMING,
         table(("XID", "cause", "what to do"), informing),
         _DECIDED,
+        _MEMORY,
+        table(("suspicion", "what was seen in the minute before the end"), _suspicions()),
+        _NOT_SUSPECTED,
     )
+
+
+def _suspicions() -> Iterator[tuple[str, str]]:
+    """Each word for a suspicion, and what stands behind it."""
+    for suspicion in Suspicion:
+        yield code(suspicion), _SEEN[suspicion]
 
 
 def _rules() -> Iterator[tuple[HealthReason, str, str]]:

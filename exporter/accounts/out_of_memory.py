@@ -33,7 +33,7 @@ FULL = 0.95
 # Memory that neighbours hold: what is left may be too little for one allocation, though the device is not full.
 CROWDED = 0.8
 # Memory that grew by this part of the device filled up. Below that, an allocator keeps what it once took.
-_RISEN = 0.1
+RISEN = 0.1
 _MOST_USERS = 4
 # A shell's codes of programs that did not start, and of signals that others send: SIGHUP, SIGINT, SIGKILL, SIGTERM.
 _OF_OTHERS = frozenset({126, 127, 128, 129, 130, 137, 143})
@@ -152,7 +152,7 @@ def _suspicion(held: EndOfHolder, seen: Sequence[SeenMemory], fullest: SeenMemor
     if not is_full and of_others < CROWDED * fullest.all_mib:
         return None
     lowest = min(look.ratio for look in seen)
-    has_risen = fullest.ratio - lowest >= _RISEN
+    has_risen = fullest.ratio - lowest >= RISEN
     if is_full and has_risen and not held.xids:
         return Suspicion.SUSPECTED
     return Suspicion.POSSIBLE

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -182,7 +183,13 @@ def why_pod(*, pod: str, output: str | None, **given: Any) -> None:  # noqa: ANN
     first, _, name = pod.removeprefix("pod/").rpartition("/")
     namespace = first or asked.own_namespace() or asked.kubectl.namespace()
     item = asked.kubectl.item(f"/api/v1/namespaces/{namespace}/pods/{name}")
-    diagnosis = why.before_the_node(item) or why.explain(item, _of_node(asked, text(mapping(item, "spec"), "nodeName")))
+    node = text(mapping(item, "spec"), "nodeName")
+    diagnosis = why.before_the_node(item)
+    if diagnosis is None:
+        diagnosis = why.explain(item, _of_node(asked, node))
+    elif why.asks_after_its_end(item):
+        with suppress(ExporterError):  # what is known without the node stands without it
+            diagnosis = why.with_findings_of_node(diagnosis, item, _of_node(asked, node))
     _write(diagnosis.as_json(), output, diagnosis.render(is_of_node=False))
     if not diagnosis.works():
         sys.exit(EXIT_FAILED)

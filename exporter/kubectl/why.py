@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import chain
 
 from exporter.errors import ExporterError
 from exporter.kubectl.binary import place_of
 from exporter.lenient import AnyObject, finite, mapping, mappings, text
-from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, read_report
+from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, read_report, warning
 from exporter.wording import granted_amounts
 
 _MOST_DEVICES = 50_000
 _MEASURES = ("memory_mib", "cores_percent", "fraction")
 _ENDED = ("Succeeded", "Failed")
+_LIMITS = "raise resources.limits.memory, or let it take less of the machine's memory"
 # the subjects of findings that concern every pod of the node
 _SOURCES = ("kubelet", "dcgm", "file", "page", "attribution", "settings")
 
@@ -23,7 +25,8 @@ def before_the_node(pod: AnyObject) -> Diagnosis | None:
     status = mapping(pod, "status")
     phase = text(status, "phase")
     if phase in _ENDED:
-        return _diagnosis(fine(name, f"it has ended ({phase}): the kubelet took its devices back"))
+        ended = _diagnosis(fine(name, f"it has ended ({phase}): the kubelet took its devices back"))
+        return replace(ended, findings=(*ended.findings, *_killed(name, status)))
     if not asks_for(pod):
         remedy = "to give it a GPU, set resources.limits, such as nvidia.com/gpu: 1, or name a claim"
         return _diagnosis(fine(name, "no container of it asks for a device", remedy))
@@ -35,6 +38,23 @@ def before_the_node(pod: AnyObject) -> Diagnosis | None:
         remedy = f"kubectl describe pod shows why; kubectl gpu idle shows {', '.join(asks_for(pod))} that nobody uses"
         return _diagnosis(problem(name, f"it runs on no node yet{': ' if why else ''}{why}", remedy))
     return None
+
+
+def asks_after_its_end(pod: AnyObject) -> bool:
+    """Whether the exporter on the pod's node may know more of its end: it failed, and had asked for a device."""
+    has_failed = text(mapping(pod, "status"), "phase") == "Failed"
+    return has_failed and bool(asks_for(pod)) and bool(text(mapping(pod, "spec"), "nodeName"))
+
+
+def with_findings_of_node(diagnosis: Diagnosis, pod: AnyObject, about: AnyObject) -> Diagnosis:
+    """The diagnosis of a pod that has ended, with what doctor says of the pod itself on its node."""
+    name = "/".join(place_of(pod))
+    try:
+        of_node = tuple(_about(name, set(), read_report(about["doctor"])))
+    except (KeyError, TypeError, ValueError):
+        return diagnosis  # an exporter of another version
+    of_pod = (finding for finding in of_node if finding.about.startswith(f"{name}/"))
+    return replace(diagnosis, findings=(*diagnosis.findings, *of_pod))
 
 
 def asks_for(pod: AnyObject) -> Sequence[str]:
@@ -59,6 +79,7 @@ def explain(pod: AnyObject, about: AnyObject) -> Diagnosis:
         findings = (*_about(name, {text(assignment, "uuid") for assignment in of_pod}, read_report(about["doctor"])),)
     except (KeyError, TypeError, ValueError) as error:
         raise ExporterError(f"the exporter on the node of {name} is of another version -> update this one") from error
+    findings = (*findings, *_killed(name, mapping(pod, "status")))
     if of_pod:
         matched = sum(assignment.get("matched") is True for assignment in of_pod)
         return Diagnosis(
@@ -68,6 +89,30 @@ def explain(pod: AnyObject, about: AnyObject) -> Diagnosis:
     remedy = "a device is listed once its container starts: look again in some seconds, and at kubectl describe pod"
     missing = problem(name, f"it asks for {', '.join(asks_for(pod))}, and the kubelet lists no device for it", remedy)
     return Diagnosis(summary=f"{name} has no device", findings=(missing, *findings))
+
+
+def _killed(name: str, status: AnyObject) -> Iterator[Finding]:
+    """The containers that the kernel killed for their limit of the machine's memory, by the pod's status."""
+    for container in chain(mappings(status, "initContainerStatuses"), mappings(status, "containerStatuses")):
+        for state in ("state", "lastState"):
+            terminated = mapping(container, state, "terminated")
+            if text(terminated, "reason") != "OOMKilled":
+                continue
+            killed = text(container, "name")
+            says = (
+                f"the kernel killed its container {killed}{_at(text(terminated, 'finishedAt'))} (OOMKilled): it needed"
+                " more of the machine's memory than its limit, which says nothing of the GPU's memory"
+            )
+            yield warning(f"{name}/{killed}", says, _LIMITS)
+            break
+
+
+def _at(time: str) -> str:
+    """` at 12:03 UTC` of a Time of meta/v1; "" if it is none."""
+    try:
+        return f" at {datetime.fromisoformat(time).astimezone(UTC):%H:%M} UTC"
+    except (ValueError, OverflowError):
+        return ""
 
 
 def _granted(assigned: Sequence[AnyObject], about: AnyObject) -> Iterator[Finding]:

@@ -1,4 +1,8 @@
-"""The events of a node, the newest first: errors of the kernel's log, and the begins and ends of suspected hangs."""
+"""The events of a node, the newest first.
+
+They are errors of the kernel's log, the begins and ends of suspected hangs, and ends of containers that may have lacked
+GPU memory.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,30 +13,37 @@ from exporter.model.hangs import HANG_REMEDIES, SUSPECTED, HangEvent
 from exporter.model.snapshot import Snapshot
 from exporter.model.states import rfc3339
 from exporter.outputs.device_rows import event_rows
+from exporter.outputs.suspicions import memory_rows, suspicions_of
+from exporter.ownership.kernel_events import MOST_EVENTS
 
 
 def all_events(snapshot: Snapshot) -> Sequence[Object] | None:
-    """The objects of /events; None if nobody reads the kernel's log, and no job has seemed to hang."""
-    hangs = [_hang_row(snapshot.node, event) for event in snapshot.hangs.events]
-    if snapshot.events is None:
-        return hangs or None
-    rows = [*event_rows(snapshot.node, snapshot.events), *hangs]
+    """The objects of /events, at most MOST_EVENTS; None if nobody reads the kernel's log, and nothing is suspected."""
+    hangs = (_hang_row(snapshot.node, event) for event in snapshot.hangs.events)
+    suspected = [*hangs, *memory_rows(snapshot)]
+    if snapshot.events is None and not suspected:
+        return None
+    rows = [*event_rows(snapshot.node, snapshot.events or ()), *suspected]
     # a stable sort: errors of one moment stay in their order
-    return sorted(rows, key=itemgetter("at"), reverse=True) if hangs else rows
+    return sorted(rows, key=itemgetter("at"), reverse=True)[:MOST_EVENTS] if suspected else rows
 
 
 def newest_event(snapshot: Snapshot) -> str | None:
     """A text that changes with each new event, "none" without one; None where `all_events` is None."""
-    names: list[tuple[float, str]] = []
+    names: list[str] = []
     if snapshot.events:
         newest = snapshot.events[0]
-        names.append((newest.at_seconds, f"{newest.at_seconds:.3f} {newest.event.sequence}"))
+        names.append(f"{newest.at_seconds:.3f} {newest.event.sequence}")
     if snapshot.hangs.events:
         at_seconds = snapshot.hangs.events[0].at_seconds
-        names.append((at_seconds, f"{at_seconds:.3f} {SUSPECTED} {len(snapshot.hangs.events)}"))
+        names.append(f"{at_seconds:.3f} {SUSPECTED} {len(snapshot.hangs.events)}")
+    suspicions = suspicions_of(snapshot)
+    if suspicions:
+        names.append(f"{suspicions[0].ended_at_seconds:.0f} memory {len(suspicions)}")
     if not names:
         return None if snapshot.events is None else "none"
-    return max(names)[1]
+    # all of them, since an end is known only some time after it, and other events may have come meanwhile
+    return ", ".join(names)
 
 
 def _hang_row(node: str, event: HangEvent) -> Object:

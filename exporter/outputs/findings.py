@@ -22,6 +22,7 @@ from exporter.model.snapshot import CDI, KERNEL_LOG, KUBELET, PODS, Health, Snap
 from exporter.outputs.allocator_findings import of_allocators
 from exporter.outputs.device_rows import explainer, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
+from exporter.outputs.suspicions import findings_of
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim, of_look
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
@@ -91,6 +92,7 @@ def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) 
             *of_devices(snapshot),
             *of_strangers(snapshot),
             *of_hangs(snapshot),
+            *findings_of(snapshot),
         ),
     )
 

@@ -32,7 +32,7 @@ class Need(StrEnum):
     NODE = auto()  # a look at the node (`Look.snapshot`), or at all of them (`ClusterLook.view`)
     WORKLOADS = auto()  # the workloads of its pods: `Look.snapshot.workloads`
     ACCOUNTS = auto()  # the accounts of its containers: `Look.snapshot.accounts`
-    IDLE_SINCE = auto()  # the same accounts, of which the output shows only since when holders are idle
+    IDLE_SINCE = auto()  # the same accounts, of which the output shows only since when holders are idle, and suspicions
     VERDICTS = auto()  # the verdicts on its devices: `Look.snapshot.verdicts`
     PROCESSES = auto()  # the processes on its GPUs: `Look.snapshot.measured`
     DIAGNOSIS = auto()  # the program's settings, and facts for `doctor`: `Look.about`, `Look.snapshot.device_files`
