@@ -206,8 +206,11 @@ def a_mapping(value: object, path: str) -> Mapping[Any, object]:
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: short, and on one line."""
+    """A value as a message shows it: short, and on one line. A text that is cut keeps its closing quote."""
     if isinstance(value, (list, Mapping)):
         return "a list" if isinstance(value, list) else "a mapping"
     text = repr(value if not isinstance(value, str) else value[: MOST_SHOWN + 1])
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+    if len(text) <= MOST_SHOWN:
+        return text
+    quote = text[-1] if isinstance(value, str) else ""
+    return f"{text[:MOST_SHOWN]}…{quote}"

@@ -58,6 +58,8 @@ class Word:
         trouble: why no word counts or, beside a `ref`, what contradicts it.
         is_of_id: whether the container's ids name the same device or, if the ids are the `source`, whether the
             annotation does; None if they name none.
+        is_unlisted: the kubelet has handed out nothing for it. The
+            allocator alone says that the container has a device.
     """
 
     grant: Grant
@@ -65,6 +67,7 @@ class Word:
     ref: DeviceRef | None = None
     trouble: Trouble | None = None
     is_of_id: bool | None = None
+    is_unlisted: bool = False
 
     @property
     def names_device(self) -> bool:

@@ -1,12 +1,14 @@
 """The node role as the service runs it, made of a configuration and of the previous node."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from exporter import __version__, log
 from exporter.config.named_files import read_node_files
 from exporter.config.node_settings import Config
 from exporter.config.page_settings import source_names
+from exporter.config.parsers import SHIPPED_RULES
 from exporter.model.snapshot import Snapshot
 from exporter.node.build import make_node
 from exporter.node.node import Node
@@ -17,10 +19,15 @@ if TYPE_CHECKING:
 
 
 def diagnose(config: Config, snapshot: Snapshot) -> "Diagnosis":
-    """The findings of a look with these settings."""
+    """The findings of a look with these settings. Rules that the program brings for another vendor are experimental."""
     from exporter.outputs import findings  # noqa: PLC0415 - only /debug/mapping and doctor need them
+    from exporter.outputs.diagnosis import fine  # noqa: PLC0415 - as above
 
-    return findings.diagnose(snapshot, config.doubts, asks_nvml=config.nvml.mode != "off")
+    report = findings.diagnose(snapshot, config.doubts, asks_nvml=config.nvml.mode != "off")
+    vendors = [name for name, path in SHIPPED_RULES.items() if str(path) == config.devices.rules_file]
+    tried = "are experimental: nobody has seen them on hardware (docs/vendors.md)"
+    of_rules = [fine("--device-rules", f"the rules for {name} {tried}") for name in vendors]
+    return replace(report, findings=(*of_rules, *report.findings))
 
 
 def as_json(config: Config, snapshot: Snapshot) -> Mapping[str, Any]:

@@ -128,8 +128,7 @@ def of_kubelet(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding(Level.PROBLEM, KUBELET, health.trouble or _UNHEARD)
         return
     version = snapshot.context.kubelet_version
-    handed_out = sum(match.assignment.count for match in snapshot.owners.matches)
-    yield fine(KUBELET, f"answers ({version}); {handed_out} device ids are handed out")
+    yield fine(KUBELET, f"answers ({version}); {_handed_out(snapshot.owners)} device ids are handed out")
     if health.trouble:
         yield Finding(Level.WARNING, KUBELET, health.trouble)
     if version == "v1alpha1":
@@ -138,6 +137,12 @@ def of_kubelet(snapshot: Snapshot) -> Iterator[Finding]:
             "serves only v1alpha1 of its pod-resources API: it is older than Kubernetes 1.20",
             "the main job works with it; devices of DRA claims are not in it: upgrade the node for those",
         )
+
+
+def _handed_out(owners: Owners) -> int:
+    """The number of ids that the kubelet has given to containers, also if they only look at a device."""
+    given = (match.assignment for match in (*owners.matches, *owners.looks))
+    return sum(assignment.count for assignment in given if not (assignment.word and assignment.word.is_unlisted))
 
 
 def of_pages(snapshot: Snapshot) -> Iterator[Finding]:

@@ -67,7 +67,8 @@ class _ContainerWord:
         words = Choice(self.allocator, self.heard, len(self.names), names_of_gpus).words(given)
         for name, word in zip(self.names, words, strict=True):
             ref = replace(word.ref or DeviceRef(form=self.heard.source, allocator=self.allocator.name), shared=True)
-            yield Assignment(owner=self.owner, resource=self.resource, device_id=name, word=replace(word, ref=ref))
+            own_word = replace(word, ref=ref, is_unlisted=True)
+            yield Assignment(owner=self.owner, resource=self.resource, device_id=name, word=own_word)
 
 
 class UnlistedHolders:

@@ -20,9 +20,11 @@ from exporter.config.tls import ServerTls, server_context
 from exporter.doctor import checkup
 from exporter.errors import ConfigError
 from exporter.outputs.diagnosis import Finding, Level
+from exporter.simulator.allocators import Kai
 from exporter.sources.cdi import specs
 from exporter.sources.kubelet.socket import is_mount_point
 from exporter.sources.source import PATIENCE_SECONDS
+from tests.support.allocators import allocated_node, given_to
 from tests.support.certificates import LaxAuthority
 from tests.support.exporter import config_of
 from tests.support.simulated import Container, Pod, SimulatedKubelet, SimulatedNode, World
@@ -67,6 +69,28 @@ async def test_all_is_well(node: SimulatedNode) -> None:
     assert seen.report.render().count(" samples\n") == len(
         [f for f in seen.report.findings if f.about.startswith("GPU-")]
     )
+
+
+# issue 26, "Less in the way"
+async def test_the_rules_of_a_vendor_that_nobody_saw_are_called_experimental(node: SimulatedNode) -> None:
+    seen = await look(node, device_rules="amd")
+    finding = the(seen, "the rules for amd are experimental: nobody has seen them on hardware (docs/vendors.md)")
+    assert (finding.level, finding.about) == (Level.OK, "--device-rules")
+    assert "experimental" not in (await look(node)).report.render()
+
+
+# noted in issue 25: 24 ids where the kubelet had handed out 8
+async def test_ids_are_counted_that_the_kubelet_handed_out_and_none_that_an_allocator_adds() -> None:
+    kai = allocated_node(Kai(), gpus=4)
+    listed = [device_id for pod in kai.world.pods for container in pod.containers for _, device_id in container.devices]
+    assert len(given_to(kai.world)) > len(listed)
+    await kai.start()
+    try:
+        settings = {"kubelet_pods_socket": str(kai.pods_socket), "resources": "nvidia.com/*"}
+        seen = await look(kai, **settings)
+    finally:
+        await kai.stop()
+    assert the(seen, "device ids are handed out").trouble.message.endswith(f"; {len(listed)} device ids are handed out")
 
 
 async def test_1_the_sockets_directory_is_not_mounted(node: SimulatedNode, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from exporter.cluster.outputs.cluster_outputs import OUTPUTS as CLUSTER_OUTPUTS
 from exporter.cluster.outputs.own_metrics import FAMILIES as CLUSTER_FAMILIES
 from exporter.cluster.outputs.own_metrics import OF_NODES
 from exporter.config.cluster_settings import SETTINGS as CLUSTER_SETTINGS
+from exporter.config.parsers import SHIPPED_RULES
 from exporter.kubectl.command import commands as kubectl_gpu
 from exporter.model.states import DeviceState
 from exporter.outputs.families.catalogue import FAMILIES
@@ -159,6 +160,14 @@ def test_the_families_that_the_readme_names_are_there() -> None:
     names = set(re.findall(r"`((?:pod_gpu|node_gpu)_\w+)`", README))
     assert {"pod_gpu_info", "pod_gpu_allocated_seconds_total", "pod_gpu_device_verdict"} <= names
     assert names <= {family.name for family in FAMILIES}
+
+
+# issue 26, "Less in the way"
+def test_every_shipped_rule_says_once_where_it_was_seen() -> None:
+    _, _, experimental = (ROOT / "docs" / "vendors.md").read_text().partition("## What is experimental")
+    rows = re.findall(r"^\| `(\w+)`[^|]*\| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", experimental, re.MULTILINE)
+    assert {name for name, *_ in rows} == SHIPPED_RULES.keys()
+    assert all(on_hardware == "never" for _, on_hardware, *_ in rows)
 
 
 def test_the_states_of_devices_have_a_row_each_in_their_order() -> None:

@@ -1,5 +1,6 @@
 """A trigger's metadata → what is asked, whatever they are; and what the log says of triggers, however many."""
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -76,6 +77,12 @@ def test_any_texts_are_a_trigger_within_its_limits_or_refused_in_a_few_words(
 @pytest.mark.parametrize("metric", METRICS_TO_ASK)
 def test_every_metric_of_autoscale_can_be_asked(metric: str) -> None:
     assert trigger(metric=metric).metric == metric
+
+
+# noted in issue 25
+def test_a_value_that_is_cut_keeps_its_closing_quote() -> None:
+    refused = read("ml", "trainer", {"metric": "x" * 300, "target": "70"})
+    assert re.fullmatch(r"metric: 'x{30,}…' is no metric's name", str(refused))
 
 
 @given(st.text(max_size=30))
