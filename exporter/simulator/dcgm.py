@@ -11,11 +11,11 @@ from aiohttp import web
 from exporter.dcgm.health_watches import FAMILY as HEALTH_STATUS
 from exporter.dcgm.xids import OTHER_XID, XIDS
 from exporter.simulator.dcgm_health import rows_of_watches
-from exporter.simulator.dcgm_pages import NVLINK, SimulatedRow, families_of, page
+from exporter.simulator.dcgm_pages import NVLINK, SimulatedRow, families_of, families_of_links, page
 from exporter.simulator.machine import Xid
 from exporter.simulator.npu_page import npu_page
 from exporter.simulator.parts import SimulatedGpu
-from exporter.simulator.readings import Labels, Reading, of_gpu, of_instance, of_whole
+from exporter.simulator.readings import Labels, Reading, of_gpu, of_instance, of_links, of_whole
 from exporter.simulator.serving import Serving
 from exporter.simulator.world import World
 
@@ -40,6 +40,7 @@ class SimulatedDcgm:
         counters: str = "default",
         with_parents: bool = False,
         collect_seconds: float = 0.0,
+        with_links: bool = False,
     ) -> None:
         """The page comes from the GPUs of `world`.
 
@@ -50,12 +51,16 @@ class SimulatedDcgm:
             counters: a counters file of dcgm_pages.py.
             with_parents: a MIG GPU has a row, too (`-d g,i`). The shell version has only rows of GPUs.
             collect_seconds: see the class.
+            with_links: the counters file asks for each link's errors, too.
         """
         self.collect_seconds = collect_seconds
         self._world = world
         self._host_name = host_name
         self._generation = generation
+        self._with_links = with_links
         self.families = families_of(generation, counters)
+        if with_links:
+            self.families += families_of_links(world.machine.nvlink, generation)
         self._with_parents = with_parents or generation == _SHELL
         # a counter may not fall, but this family is a rate; if it is typed a counter, the GPUs send nothing over NVLink
         self._no_links = any(family.name == NVLINK and family.kind == "counter" for family in self.families)
@@ -112,7 +117,8 @@ class SimulatedDcgm:
         """
         machine = self._world.machine
         own = self._own(gpu.uuid)
-        readings: dict[str, Reading] = {HEALTH_STATUS: self._of_watches(gpu)}
+        links = of_links(machine, gpu) if self._with_links else {}
+        readings: dict[str, Reading] = {HEALTH_STATUS: self._of_watches(gpu), **links}
         if self._with_parents or not gpu.instances:
             readings = {**of_whole(machine, gpu, later_ns), **own, **readings}
         row = SimulatedRow(index=gpu.index, uuid=gpu.uuid, model=gpu.card.model, readings=readings)

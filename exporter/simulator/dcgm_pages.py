@@ -24,11 +24,14 @@ from pkgutil import get_data
 from exporter.dcgm.table import TABLE, DcgmField, Unit
 from exporter.simulator.parts import H100, bus_id
 from exporter.simulator.readings import Labels, Reading
+from exporter.simulator.simulated_links import NvlinkHardware
 
 COUNTERS = ("default", "full")
 NVLINK = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
 _SHELL = "1"
 _OLDER = "3"
+_NEWEST = "4.9"
+_OF_A_LINK = "What a link of NVLink counts."
 _SAME = Fraction(1)
 # dcgm-exporter itself counts these, since 4.8.3; an older version ends at a name that it does not know
 _NEW = ("DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_XID_ERRORS_TOTAL")
@@ -48,6 +51,7 @@ class SimulatedFamily:
         oldest: its name in the shell version (1.x); "" if that has no such family.
         kind: its TYPE.
         real: whether values have decimals.
+        by_link: each value is a link's: its row begins with the label nvlink, and has other names of the GPU's labels.
     """
 
     name: str
@@ -57,6 +61,7 @@ class SimulatedFamily:
     oldest: str = ""
     kind: str = "gauge"
     real: bool = False
+    by_link: bool = False
 
 
 def family_of(row: DcgmField) -> SimulatedFamily:
@@ -91,6 +96,26 @@ def families_of(generation: str, counters: str = "default") -> tuple[SimulatedFa
     if counters == "full":
         return tuple(family for family in _FULL if generation != _OLDER or family.name not in _NEW)
     return FAMILIES if generation == _OLDER else _OF_NEWER
+
+
+def families_of_links(hardware: NvlinkHardware, generation: str) -> tuple[SimulatedFamily, ...]:
+    """The families of each link that a user may add to the counters file, but for the shell version's, which has none.
+
+    Up to 4.8 NVML's counts have the link's number in their names, and 4.9 has rows of them (DCGM's dcgm_fields.cpp).
+    """
+    has_rows = generation == _NEWEST
+    families = [
+        SimulatedFamily(
+            name=family.name or family.newer,
+            help=_OF_A_LINK,
+            newer=family.newer,
+            kind="counter",
+            by_link=family.has_rows,
+        )
+        for family in hardware.families()
+        if family.has_rows == has_rows or (family.has_rows and family.name)
+    ]
+    return tuple(families) if generation != _SHELL else ()
 
 
 GENERATIONS = ("1", "3", "4.8", "4.9")
@@ -128,19 +153,21 @@ def page(rows: Sequence[SimulatedRow], families: Sequence[SimulatedFamily], *, g
     """The page of these rows."""
     if generation == "1":
         return _oldest(rows, families)
-    new_names = generation == "4.9"
+    new_names = generation == _NEWEST
     named = [(family.newer if new_names else family.name, family) for family in families]
     if generation != "3":
         named.sort()
-    labelled = [(row, _labels(row, generation, host_name)) for row in rows]
+    labelled = [(row, *_labels(row, generation, host_name)) for row in rows]
     lines: list[str] = []
     for name, family in named:
         factor = family.factor if new_names else _SAME
         samples = []
-        for row, labels in labelled:
+        for row, of_gpu, of_link in labelled:
             for own_labels, value in _values(family, row):
                 number = _number(family, value, factor, generation)
-                samples.append(f"{name}{{{','.join((labels, *map(_label, own_labels)))}}} {number}")
+                own = tuple(map(_label, own_labels))
+                labels = (*own, of_link) if family.by_link else (of_gpu, *own)
+                samples.append(f"{name}{{{','.join(labels)}}} {number}")
         if samples:
             lines += (f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}", *samples)
     return "\n".join(lines) + "\n"
@@ -166,20 +193,19 @@ def _values(family: SimulatedFamily, row: SimulatedRow) -> Iterable[tuple[Labels
     return [((), reading)] if isinstance(reading, int | float) else reading
 
 
-def _labels(row: SimulatedRow, generation: str, host_name: str) -> str:
-    labels = [
-        ("gpu", str(row.index)),
-        ("UUID", row.uuid),
-        ("pci_bus_id", bus_id(row.index)),
-        ("device", f"nvidia{row.index}"),
-        ("modelName", row.model),
-    ]
+def _labels(row: SimulatedRow, generation: str, host_name: str) -> tuple[str, str]:
+    """The labels of a row of a GPU or an instance, and those after `nvlink` of a row of one of the GPU's links."""
+    place = [("pci_bus_id", bus_id(row.index)), ("device", f"nvidia{row.index}")]
+    version = "SYSTEM_DRIVER_VERSION" if generation == _NEWEST else "DRIVER_VERSION"
+    host = ("Hostname" if generation == _OLDER else "hostname", host_name)
+    last = [host, (f"DCGM_FI_{version}", DRIVER_VERSION)]
+    cut = []
     if row.instance_id is not None:
-        labels += [("GPU_I_PROFILE", row.profile), ("GPU_I_ID", str(row.instance_id))]
-    labels.append(("Hostname" if generation == "3" else "hostname", host_name))
-    version = "SYSTEM_DRIVER_VERSION" if generation == "4.9" else "DRIVER_VERSION"
-    labels.append((f"DCGM_FI_{version}", DRIVER_VERSION))
-    return ",".join(map(_label, (*labels, *row.labels)))
+        cut = [("GPU_I_PROFILE", row.profile), ("GPU_I_ID", str(row.instance_id))]
+    index = ("gpu", str(row.index))
+    of_gpu = [index, ("UUID", row.uuid), *place, ("modelName", row.model), *cut, *last, *row.labels]
+    of_link = [index, ("gpu_uuid", row.uuid), *place, ("model_name", row.model), *last]
+    return ",".join(map(_label, of_gpu)), ",".join(map(_label, of_link))
 
 
 def _label(label: tuple[str, str]) -> str:

@@ -26,6 +26,7 @@ from exporter.lenient import AnyObject
 from exporter.node.role import NODE
 from exporter.service import Service
 from exporter.simulator.demo_texts import say_what_to_open, say_what_to_open_of_nodes
+from exporter.simulator.fail_flag import NEVER, FailFlag, Fails
 
 if TYPE_CHECKING:
     from exporter.simulator.allocators import SimulatedAllocator
@@ -58,7 +59,7 @@ def _takes(
     default: object = None,
     **more: Any,  # noqa: ANN401 - click's own
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    is_shown = default not in (None, inf)
+    is_shown = default not in (None, NEVER)
     return click.option(flag, *names, type=kind, default=default, show_default=is_shown, help=text, **more)
 
 
@@ -72,7 +73,7 @@ _HELP = Help(
             "--mig": "Of these, in MIG instances",
             "--claims": "Of these, handed out by DRA",
             "--allocator": "Who chooses GPUs: hami, kai, …",
-            "--fail": "A GPU falls off the bus after so long",
+            "--fail": "A GPU, or with link an NVLink, fails after so long",
             "--speed": "How much faster pods, or moments, come and go",
             "--replay": "In place of all that: play a bundle",
         },
@@ -159,13 +160,14 @@ _HELP = Help(
 )
 @_takes(
     "--fail",
-    "After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it."
-    " With --nodes one does now and then in any case.",
-    click.FloatRange(0),
-    "fails_after",
+    "After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it. With --nodes one does"
+    " now and then in any case. With link or link:SECONDS one of its NVLinks goes bad instead, and the page has what"
+    " each link counts, as well as all of --counters full.",
+    FailFlag(),
+    "fails",
     is_flag=False,
-    flag_value=30.0,
-    default=inf,
+    flag_value="gpu",
+    default=NEVER,
     metavar="SECONDS",
 )
 @_takes("--seed", "The same seed makes the same node.", click.INT, default=1)
@@ -192,7 +194,7 @@ def demo(
     seed: int,
     collect_interval: float,
     settings_file: Path | None,
-    fails_after: float,
+    fails: Fails,
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
     """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
@@ -204,16 +206,23 @@ def demo(
 
     is_alone = nodes == 1
     _check_flags(nodes, settings_file, given)
-    if allocator == "ascend" and (nodes > 1 or any((shared, mig, claims, units, fails_after < inf))):
+    if allocator == "ascend" and (nodes > 1 or any((shared, mig, claims, units, fails != NEVER))):
         raise click.UsageError(_NO_ASCEND)
-    of_node: dict[str, Any] = {"counters": counters, "with_parents": not is_alone, "collect_seconds": collect_interval}
+    has_bad_link = fails.link_seconds < inf
+    counters = "full" if has_bad_link else counters
+    of_node: dict[str, Any] = {
+        "counters": counters,
+        "with_links": has_bad_link,
+        "with_parents": not is_alone,
+        "collect_seconds": collect_interval,
+    }
     simulated = []
     for number in range(nodes):
         is_mixed = not allocator and (is_alone or _is_mixed(number, gpus))
         parts = _parts(gpus, shared, mig, claims, units, is_mixed=is_mixed, is_dra_on="on" in (given["dra"] or ()))
         parts |= {"allocator": _allocator_of(allocator, seed + number), "seed": seed + number, "speed": speed}
         name = socket.gethostname() if is_alone else f"gpu-node-{number + 1}"
-        of_node["fails_after_seconds"] = inf if number else fails_after
+        of_node["fails"] = NEVER if number else fails
         simulated.append(SimulatedNode(World(gpus=gpus, **parts), name, generation, **of_node))
     asyncio.run(_demo(simulated, seed, strangers, max(STEP_SECONDS / speed, LEAST_STEP_SECONDS), given, settings_file))
 

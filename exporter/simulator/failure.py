@@ -69,7 +69,7 @@ class GpuFailure:
 
     def repair(self) -> None:
         """Make the lost GPU well again."""
-        self._world.machine.boards[self.gpu].reload()
+        self._world.machine.reload(self.gpu)
         self._set(is_lost=False)
         for pod in self._world.pods:
             if any(container.ailing for container in pod.containers):

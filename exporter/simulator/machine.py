@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from exporter.simulator.job_phases import WorkloadUse, chance, together, use
 from exporter.simulator.parts import PROFILES, REPLICAS, Container, Pod, SimulatedGpu
+from exporter.simulator.simulated_links import HOPPER, NvlinkHardware, SimulatedLinks
 
 GPU_IDLE = 0x1
 POWER_CAP = 0x4
@@ -163,11 +164,17 @@ class _SimulatedUse(NamedTuple):
 
 
 class Machine:
-    """The boards of `gpus` under the load of pods, and all `xids` by UUID. `clock` (nanoseconds) never goes back."""
+    """The boards of `gpus` under the load of pods, and all `xids` by UUID. `clock` (nanoseconds) never goes back.
+
+    `links` are the NVLinks by the GPU's UUID, and `nvlink` is of what generation they are.
+    """
+
+    nvlink: NvlinkHardware = HOPPER
 
     def __init__(self, *, seed: int, speed: float, clock: Callable[[], int]) -> None:
         self.gpus: Sequence[SimulatedGpu] = ()
         self.boards: dict[str, Board] = {}
+        self.links: dict[str, SimulatedLinks] = {}
         self.xids: dict[str, list[Xid]] = {}
         self.started_ns = self._now = clock()
         self.seed = seed
@@ -197,6 +204,7 @@ class Machine:
                 # weeks of work at some 300 W: a node is older than the programs that watch it
                 before = int(3e11 * (1 + 4 * chance(self.seed, gpu.uuid))) * PJ_PER_MJ
                 self.boards[gpu.uuid] = Board(energy_pj=before)
+                self.links[gpu.uuid] = SimulatedLinks(gpu.uuid)
         self._hold(pods, is_first=is_first)
         self._load()
         if is_first:
@@ -220,6 +228,11 @@ class Machine:
                 does = _of_holder(holder, life)
                 memory = does.memory * holder.part
                 yield RunningPod(device_id, *holder.container, memory=memory, activity=does.activity)
+
+    def reload(self, uuid: str) -> None:
+        """Reload the driver for a GPU: what it counts begins at 0."""
+        self.boards[uuid].reload()
+        self.links[uuid].loaded = self.seconds
 
     def add_xid(self, uuid: str, xid: int, process: tuple[str, str] = ("", "")) -> None:
         """Let the driver report an error of a GPU. For `process` see Xid."""

@@ -87,7 +87,13 @@ def of_gpu(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Read
         _PROF + "PCIE_RX_BYTES": _QUIET_BYTES + round(use.pcie * 0.6 * _PCIE_BYTES),
         _PROF + "NVLINK_TX_BYTES": over_links,
         _PROF + "NVLINK_RX_BYTES": over_links,
+        **dict(machine.nvlink.totals(machine.links[gpu.uuid], machine.seconds)),
     }
+
+
+def of_links(machine: Machine, gpu: SimulatedGpu) -> dict[str, Reading]:
+    """The readings of each of the GPU's links. Instances have no rows of them."""
+    return dict(machine.nvlink.by_link(machine.links[gpu.uuid], machine.seconds))
 
 
 def _errors(machine: Machine, uuid: str) -> dict[str, Reading]:

@@ -11,11 +11,13 @@ from typing import Any
 from exporter.model.memo import Memo
 from exporter.simulator import driver_files, written_answers
 from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.fail_flag import NEVER, Fails
 from exporter.simulator.failure import GpuFailure
 from exporter.simulator.gpu_processes import SimulatedProcesses
 from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.kubelet import SimulatedKubelet
 from exporter.simulator.kubernetes import SimulatedApi
+from exporter.simulator.link_failure import LinkFailure
 from exporter.simulator.nvml import NvmlValues, SimulatedNvml
 from exporter.simulator.parts import Instance, Pod, SimulatedGpu
 from exporter.simulator.pods_api import SimulatedPodsApi
@@ -41,10 +43,10 @@ class SimulatedNode:
         host_name: str = "gpu-node-1",
         generation: str = "3",
         *,
-        fails_after_seconds: float = inf,
+        fails: Fails = NEVER,
         **of_dcgm: Any,  # noqa: ANN401 - what SimulatedDcgm is given
     ) -> None:
-        """After `fails_after_seconds` one of the GPUs is lost (see `failure`)."""
+        """`fails` says whether one of the GPUs is lost, or a link of it goes bad (see `failure`)."""
         self.world = world
         self.dcgm = SimulatedDcgm(world, host_name=host_name, generation=generation, **of_dcgm)
         self.url = ""
@@ -64,7 +66,8 @@ class SimulatedNode:
         roots = (self.root, self.root / "empty")
         self.processes = SimulatedProcesses(roots)
         self.kernel_log = SimulatedKernelLog(roots)
-        self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails_after_seconds)
+        self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails.gpu_seconds)
+        self.link_failure = LinkFailure(world, after_seconds=fails.link_seconds)
         self._cut: dict[str, tuple[Instance, ...]] = {}
         self._checkpointed = Memo(None)
         self._life: asyncio.Task[None] | None = None
@@ -147,6 +150,7 @@ class SimulatedNode:
                 if self.has_nvidia:
                     self.kernel_log.write_new(self.world.machine, self.processes.pids)
             self.failure.look(self.processes.pids)
+            self.link_failure.look()
             self.write_processes()
             if kubelet_is_up is not self.world.kubelet_is_up:
                 kubelet_is_up = self.world.kubelet_is_up

@@ -21,6 +21,7 @@ from exporter.operator.api.reader import Reader
 from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import Key
 from exporter.operator.pod_events import PodEvents
+from exporter.simulator.fail_flag import Fails
 from tests.end_to_end.clusters import NODE, Target, jobs, quick
 from tests.operator.looking import OWNER, looking
 from tests.operator.made import pod as made_pod
@@ -96,7 +97,7 @@ class Dying:
     def __init__(self, background: Background, stack: AsyncExitStack) -> None:
         self._background = background
         self.stack = stack
-        self.node = SimulatedNode(World(gpus=4, seed=4), NODE, fails_after_seconds=0.0)
+        self.node = SimulatedNode(World(gpus=4, seed=4), NODE, fails=Fails(gpu_seconds=0.0))
         self.base = self.namespace = ""
 
     async def start(self) -> None:

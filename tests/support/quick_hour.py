@@ -47,6 +47,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
     """What was answered."""
+    from exporter.simulator.fail_flag import Fails  # noqa: PLC0415
     from exporter.simulator.scheduler import Scheduler  # noqa: PLC0415
     from exporter.simulator.simulated_node import SimulatedNode  # noqa: PLC0415 - only now the clock is another one
     from exporter.simulator.world import World  # noqa: PLC0415
@@ -63,7 +64,7 @@ async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
 
     world = World(gpus=8, shared=2, mig=1, seed=seed, speed=SPEED)
     name = f"gpu-node-{seed}"
-    node = SimulatedNode(world, name, collect_seconds=30.0, fails_after_seconds=fails_after)
+    node = SimulatedNode(world, name, collect_seconds=30.0, fails=Fails(gpu_seconds=fails_after))
     scheduler = Careful([world], [node.failure], seed=seed)
     answers: list[list[str]] = []
     try:

@@ -16,6 +16,7 @@ from aiohttp import web
 from exporter.simulator import dcgm, driver_files, failure, kubelet, pods_api, simulated_node, world
 from exporter.simulator.allocators.simulated_allocator import HELPERS
 from exporter.simulator.dcgm_pages import SimulatedFamily
+from exporter.simulator.fail_flag import NEVER, Fails
 from exporter.simulator.parts import (
     DRA_DRIVER,
     DRA_POOL,
@@ -449,15 +450,15 @@ class SimulatedNode(simulated_node.SimulatedNode):
         host_name: str = "gpu-node-1",
         generation: str = "3",
         *,
-        fails_after_seconds: float = inf,
+        fails: Fails = NEVER,
         **of_dcgm: Any,
     ) -> None:
-        super().__init__(world, host_name, generation)
+        super().__init__(world, host_name, generation, fails=fails)
         self.dcgm = SimulatedDcgm(world, host_name=host_name, generation=generation, **of_dcgm)
         self.kubelet = SimulatedKubelet(self.socket, self.listed, offers=self.kubelet.offers)
         self.pods_api = SimulatedPodsApi(self.pods_socket, lambda: world.of_kubelet)
         self.api = SimulatedApi(world, node_name=host_name)
-        self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails_after_seconds)
+        self.failure = GpuFailure(world, self.kernel_log, after_seconds=fails.gpu_seconds)
 
     async def start(self, *, live: Callable[[], None] | None = None, step_seconds: float = 0.0) -> None:
         """Start all servers. With `step_seconds` pods come and go: by `live`, or as this node has it."""
