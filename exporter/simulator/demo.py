@@ -26,7 +26,7 @@ from exporter.lenient import AnyObject
 from exporter.node.role import NODE
 from exporter.service import Service
 from exporter.simulator.demo_texts import say_what_to_open, say_what_to_open_of_nodes
-from exporter.simulator.fail_flag import NEVER, FailFlag, Fails
+from exporter.simulator.fail_flag import NEVER, Fails, fails_of
 
 if TYPE_CHECKING:
     from exporter.simulator.allocators import SimulatedAllocator
@@ -59,8 +59,16 @@ def _takes(
     default: object = None,
     **more: Any,  # noqa: ANN401 - click's own
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    is_shown = default not in (None, NEVER)
+    is_shown = default not in (None, inf)
     return click.option(flag, *names, type=kind, default=default, show_default=is_shown, help=text, **more)
+
+
+def _read_fails(_: click.Context, __: click.Parameter, value: str | None) -> Fails:
+    """Raises click.BadParameter: it is no value of --fail."""
+    try:
+        return fails_of(value) if value else NEVER
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 _HELP = Help(
@@ -163,12 +171,12 @@ _HELP = Help(
     "After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it. With --nodes one does"
     " now and then in any case. With link or link:SECONDS one of its NVLinks goes bad instead, and the page has what"
     " each link counts, as well as all of --counters full.",
-    FailFlag(),
+    click.STRING,
     "fails",
     is_flag=False,
     flag_value="gpu",
-    default=NEVER,
     metavar="SECONDS",
+    callback=_read_fails,
 )
 @_takes("--seed", "The same seed makes the same node.", click.INT, default=1)
 @_takes(

@@ -1,9 +1,7 @@
 """`demo --fail`: what fails, and when."""
 
 import math
-from typing import Any, NamedTuple
-
-import click
+from typing import NamedTuple
 
 _USUAL_SECONDS = 30.0
 _KINDS = ("gpu", "link")
@@ -19,22 +17,24 @@ class Fails(NamedTuple):
 NEVER = Fails()
 
 
-class FailFlag(click.ParamType[Fails]):
-    """The value of --fail: SECONDS, `link` or `link:SECONDS`."""
+def fails_of(text: str) -> Fails:
+    """What fails by the value of --fail: SECONDS, `gpu`, `link`, `gpu:SECONDS` or `link:SECONDS`.
 
-    name = "seconds"
+    Raises ValueError: it is none of these.
+    """
+    kind, _, after = text.partition(":")
+    if kind not in _KINDS:
+        kind = "gpu"
+        after = text
+    seconds = _seconds_of(after) if after else _USUAL_SECONDS
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{text!r} is neither seconds nor gpu, link, gpu:SECONDS or link:SECONDS")
+    return Fails(**{f"{kind}_seconds": seconds})
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fails:  # noqa: ANN401
-        """Raises click.BadParameter: it is none of these."""
-        if isinstance(value, Fails):
-            return value
-        kind, _, after = str(value).partition(":")
-        if kind not in _KINDS:
-            kind, after = "gpu", str(value)
-        try:
-            seconds = float(after) if after else _USUAL_SECONDS
-        except ValueError:
-            seconds = -1.0
-        if not 0 <= seconds < math.inf:
-            self.fail(f"{value!r} is neither seconds nor gpu, link, gpu:SECONDS or link:SECONDS", param, ctx)
-        return Fails(**{f"{kind}_seconds": seconds})
+
+def _seconds_of(text: str) -> float:
+    """NaN if it is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -4,12 +4,11 @@ import math
 import re
 from itertools import pairwise
 
-import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.simulator.fail_flag import NEVER, FailFlag, Fails
+from exporter.simulator.fail_flag import Fails, fails_of
 from exporter.simulator.link_failure import LINK, LinkFailure
 from exporter.simulator.simulated_links import AMPERE, BLACKWELL, HOPPER, BadLink, NvlinkHardware, SimulatedLinks
 from exporter.simulator.world import ids_of
@@ -164,14 +163,13 @@ def test_nothing_goes_bad_while_nobody_holds_a_gpu() -> None:
         ("gpu:5", Fails(gpu_seconds=5.0)),
         ("link", Fails(link_seconds=30.0)),
         ("link:0.5", Fails(link_seconds=0.5)),
-        (NEVER, NEVER),
     ],
 )
 def test_what_fails_is_read(text: str, fails: Fails) -> None:
-    assert FailFlag().convert(text, None, None) == fails
+    assert fails_of(text) == fails
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "link:soon", "link:-1", "inf", "nan", "cable"])
 def test_what_nobody_can_read_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="neither seconds nor"):
-        FailFlag().convert(text, None, None)
+    with pytest.raises(ValueError, match="neither seconds nor"):
+        fails_of(text)
