@@ -216,14 +216,7 @@ def demo(
     _check_flags(nodes, settings_file, given)
     if allocator == "ascend" and (nodes > 1 or any((shared, mig, claims, units, fails != NEVER))):
         raise click.UsageError(_NO_ASCEND)
-    has_bad_link = fails.link_seconds < inf
-    counters = "full" if has_bad_link else counters
-    of_node: dict[str, Any] = {
-        "counters": counters,
-        "with_links": has_bad_link,
-        "with_parents": not is_alone,
-        "collect_seconds": collect_interval,
-    }
+    of_node = {**_counters(counters, fails), "with_parents": not is_alone, "collect_seconds": collect_interval}
     simulated = []
     for number in range(nodes):
         is_mixed = not allocator and (is_alone or _is_mixed(number, gpus))
@@ -233,6 +226,12 @@ def demo(
         of_node["fails"] = NEVER if number else fails
         simulated.append(SimulatedNode(World(gpus=gpus, **parts), name, generation, **of_node))
     asyncio.run(_demo(simulated, seed, strangers, max(STEP_SECONDS / speed, LEAST_STEP_SECONDS), given, settings_file))
+
+
+def _counters(counters: str, fails: Fails) -> dict[str, Any]:
+    """What a node's page has: of links that go bad, all."""
+    has_bad_link = fails.link_seconds < inf
+    return {"counters": "full" if has_bad_link else counters, "with_links": has_bad_link}
 
 
 def _has_replayed(speed: float, given: dict[str, Any]) -> bool:

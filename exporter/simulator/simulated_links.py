@@ -2,8 +2,8 @@
 
 What a healthy link counts is little. An operator's sweeps of 320 GPUs with 18 links each (marin-community/marin, issue
 9086) found every counter at 0 but those of one link, which failed five days later: it had recovered three times in 21
-minutes. Here a quarter of the healthy links has a replay every few hours besides, since a replay repairs a bit that
-came wrong, and no link is free of those. They never recover.
+minutes. Here one in twenty of the healthy links has a replay a day besides, since a replay repairs a bit that came wrong,
+and no link is free of those. They never recover.
 
 Which families show it depends on the hardware (nvml.h, and DCGM's dcgm_fields.h): up to Ampere NVML counts CRC errors,
 replays and recoveries; on Hopper the data link layer (`DL`) does; since Blackwell packets and recoveries are counted.
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from exporter.simulator.job_phases import chance
 
-_NOISY = 0.25  # the part of the healthy links that has replays
-_REPLAY_SECONDS = 20_000.0  # the mean time between two of them
+_NOISY = 0.05  # the part of the healthy links that has replays
+_REPLAY_SECONDS = 86_400.0  # the mean time between two of them
 _MOST_BEFORE = 40  # replays from before the simulation began
 _REPLAYS_A_RECOVERY = 100
 _HOUR = 3600.0
