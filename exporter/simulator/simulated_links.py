@@ -2,8 +2,8 @@
 
 What a healthy link counts is little. An operator's sweeps of 320 GPUs with 18 links each (marin-community/marin, issue
 9086) found every counter at 0 but those of one link, which failed five days later: it had recovered three times in 21
-minutes. Here one in twenty of the healthy links has a replay a day besides, since a replay repairs a bit that came wrong,
-and no link is free of those. They never recover.
+minutes. Here one in twenty of the healthy links has a replay a day besides, since a replay repairs a bit that came
+wrong, and no link is free of those. They never recover.
 
 Which families show it depends on the hardware (nvml.h, and DCGM's dcgm_fields.h): up to Ampere NVML counts CRC errors,
 replays and recoveries; on Hopper the data link layer (`DL`) does; since Blackwell packets and recoveries are counted.
