@@ -23,7 +23,7 @@ _REPLAYS_A_RECOVERY = 100
 _HOUR = 3600.0
 
 
-class LinkErrors(NamedTuple):
+class SimulatedLinkErrors(NamedTuple):
     """What a link, or all links of a GPU, counted since the driver was loaded."""
 
     crc_flit: int = 0
@@ -66,19 +66,19 @@ class SimulatedLinks:
     bad: dict[int, BadLink] = field(default_factory=dict)
     loaded: float = -math.inf
 
-    def errors(self, link: int, seconds: float) -> LinkErrors:
+    def errors(self, link: int, seconds: float) -> SimulatedLinkErrors:
         """What a link has counted up to a moment of the machine (seconds)."""
         now = self._since_ever(link, seconds)
         if math.isinf(self.loaded):
             return now
         before = self._since_ever(link, self.loaded)
-        return LinkErrors(*(late - early for late, early in zip(now, before, strict=True)))
+        return SimulatedLinkErrors(*(late - early for late, early in zip(now, before, strict=True)))
 
-    def all_errors(self, links: int, seconds: float) -> LinkErrors:
+    def all_errors(self, links: int, seconds: float) -> SimulatedLinkErrors:
         """What the GPU's first `links` links have counted together."""
-        return LinkErrors(*map(sum, zip(*(self.errors(link, seconds) for link in range(links)), strict=True)))
+        return SimulatedLinkErrors(*map(sum, zip(*(self.errors(link, seconds) for link in range(links)), strict=True)))
 
-    def _since_ever(self, link: int, seconds: float) -> LinkErrors:
+    def _since_ever(self, link: int, seconds: float) -> SimulatedLinkErrors:
         replays = 0
         recoveries = 0
         if chance(self.uuid, link, "noisy") < _NOISY:
@@ -88,12 +88,12 @@ class SimulatedLinks:
             replays += int(self.bad[link].replays(seconds))
             recoveries = self.bad[link].recoveries(seconds)
         # most replays are for a flow control unit, some for data
-        return LinkErrors(
+        return SimulatedLinkErrors(
             crc_flit=replays - replays // 8, crc_data=replays // 8, replays=replays, recoveries=recoveries
         )
 
 
-Counts = Mapping[str, Callable[[LinkErrors], int]]
+Counts = Mapping[str, Callable[[SimulatedLinkErrors], int]]
 _NVML: Counts = {
     "CRC_FLIT_ERROR": lambda errors: errors.crc_flit,
     "CRC_DATA_ERROR": lambda errors: errors.crc_data,
