@@ -8,11 +8,12 @@ from typing import Final, Literal
 
 from exporter.report.rows import RowKey, place_of
 
-Kind = Literal["namespace", "workload", "label", "model", "node", "pod", "cluster"]
-KINDS: tuple[Kind, ...] = ("namespace", "workload", "model", "node", "pod", "cluster")
+Kind = Literal["namespace", "workload", "queue", "label", "model", "node", "pod", "cluster"]
+KINDS: tuple[Kind, ...] = ("namespace", "workload", "queue", "model", "node", "pod", "cluster")
 # The groups to which GPUs belong rather than their holders. Such a group has free hours of its own.
 OF_GPUS: Final = frozenset({"model", "node", "cluster"})
 _LABEL = "label:"
+_QUEUE = "queue"
 _WORKLOAD_LABELS = ("workload_name", "workload_kind")
 # the prefix of kube-state-metrics, which --labels.pod-labels uses, too
 _POD_LABEL_PREFIX = "label_"
@@ -46,7 +47,7 @@ class GroupBy:
     @property
     def wanted(self) -> frozenset[str]:
         """The labels of series that the names of groups are made of."""
-        return frozenset((*_WORKLOAD_LABELS, *self.label_names))
+        return frozenset((*_WORKLOAD_LABELS, *self.label_names, *((_QUEUE,) if self.kind == _QUEUE else ())))
 
     def name_of(self, key: RowKey, labels: Mapping[str, str], model: str, names: "GroupNames") -> str | None:
         """The group of a row; None if nobody held the device, or the group is unknown."""
@@ -59,6 +60,9 @@ class GroupBy:
                 return (key.place if names.has_clusters else key.node) or None
             case "workload":
                 return names.name_of(key, labels)
+            case "queue":
+                queue = labels.get(_QUEUE)
+                return place_of(names.cluster(key), queue) if queue else None
             case "label":
                 return next((labels[name] for name in self.label_names if labels.get(name)), None)
             case "pod":
@@ -68,7 +72,7 @@ class GroupBy:
 
 
 def read_by(text: str) -> GroupBy:
-    """Read `namespace`, `workload`, `model`, `node`, `pod`, `cluster` or `label:NAME`.
+    """Read `namespace`, `workload`, `queue`, `model`, `node`, `pod`, `cluster` or `label:NAME`.
 
     Raises:
         ValueError: the text is none of these.

@@ -167,6 +167,11 @@ def _of_groups(by: GroupBy, *, ungrouped: bool, unrecorded: tuple[float, float])
             f"no row has the label {by.label}",
             f"give the exporter --labels.pod-labels {by.label}; pods that ran before stay without it",
         )
+    if by.kind == "queue" and ungrouped:
+        yield _note(
+            "no row names a queue",
+            "let the exporter read pods, of which docs/queues.md says how; pods that ran before stay without it",
+        )
     if by.kind == "model" and ungrouped:
         yield _note("no GPU has a model: pod_gpu_info is missing", "let Prometheus scrape the exporter's /metrics")
 

@@ -18,7 +18,7 @@ FAMILIES: Final = (
 # The labels that identify a row as long as it is counted. Labels of pods may come later than the row.
 KEY_LABELS: Final = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node")
 # The row's labels from the exporter. All other labels distinguish targets.
-_OF_ROW = frozenset({*KEY_LABELS, "pod_uid", "workload_name", "workload_kind", "__name__"})
+_OF_ROW = frozenset({*KEY_LABELS, "pod_uid", "workload_name", "workload_kind", "queue", "__name__"})
 _OF_ROW_PREFIXES = ("label_", "exported_")
 
 

@@ -20,7 +20,14 @@ def row(namespace: str, pod: str, amounts: Amounts, *, uuid: str = "GPU-1", node
 
 
 ROWS = (
-    row("vision", "train-1", Amounts(20 * HOUR, 15 * HOUR, HOUR, 6 * KWH), workload_name="train", workload_kind="Job"),
+    row(
+        "vision",
+        "train-1",
+        Amounts(20 * HOUR, 15 * HOUR, HOUR, 6 * KWH),
+        workload_name="train",
+        workload_kind="Job",
+        queue="research",
+    ),
     row(
         "vision",
         "train-2",
@@ -29,6 +36,7 @@ ROWS = (
         workload_name="train",
         workload_kind="Job",
         label_team="eyes",
+        queue="vision/user-queue",
     ),
     row("books", "jupyter-0", Amounts(10 * HOUR, 0.5 * HOUR, 9 * HOUR, KWH / 2), uuid="GPU-2", label_team="words"),
     row("", "", Amounts(joules=KWH / 4), uuid="GPU-3"),

@@ -30,6 +30,7 @@ from tests.report.made import A100, H100, HOUR, KWH, ROWS, SPAN, collected, made
         ("model", {H100: 20, A100: 14, None: 0}),
         ("node", {"n": 34}),
         ("label:team", {"words": 10, "eyes": 4, None: 20}),
+        ("queue", {"research": 20, "vision/user-queue": 4, None: 10}),
     ],
 )
 def test_groups_by(by: str, held: Mapping[str | None, float]) -> None:
@@ -116,7 +117,7 @@ def test_what_is_no_price_is_refused(prices: list[str], of_kwh: str | None, says
         ),
         unique_by=lambda given: given[:3],
     ),
-    st.sampled_from(["namespace", "workload", "pod", "node", "model", "label:team"]),
+    st.sampled_from(["namespace", "workload", "pod", "node", "model", "label:team", "queue"]),
 )
 def test_groups_add_up_to_the_total(given_rows: list[tuple[str, str, str, Amounts]], by: str) -> None:
     rows = [row(namespace, pod, amounts, uuid=uuid) for namespace, pod, uuid, amounts in given_rows]
@@ -178,6 +179,7 @@ def test_what_could_not_be_known_is_said(known: Mapping[str, object], says: str 
             "no workload was recorded of 1.00 GPU-hours: names do not tell it",
         ),
         ("label:cost-centre", None, "--labels.pod-labels cost-centre"),
+        ("queue", None, "no row names a queue"),
         ("model", None, "no GPU has a model"),
         ("namespace", [row("a", "p", Amounts(HOUR))], "no energy was counted"),
     ],

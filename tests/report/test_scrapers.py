@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.report.growth import ScrapedCounter
-from exporter.report.rows import gaps_of
+from exporter.report.rows import gaps_of, target_of
 from exporter.report.span import Span
 from tests.report.test_growth import Row, held, read, row
 
@@ -217,3 +217,11 @@ def test_a_gap_that_two_jobs_tell_is_one_gap() -> None:
     seen = {("job=a", "page"): 125.0, ("job=b", "page"): 130.0, ("job=c", "page"): 40.0, ("job=a", "kubelet"): 5.0}
     assert gaps_of(seen, {"n": {"job=a", "job=b"}, "m": {"job=c"}}) == {"page": 170.0, "kubelet": 5.0}
     assert gaps_of({("job=a", "page"): 7.0}, {}) == {"page": 7.0}
+
+
+@pytest.mark.parametrize("label", ["queue", "workload_name", "label_team", "pod_uid"])
+def test_a_label_of_a_pod_makes_no_other_target(label: str) -> None:
+    """Else a row whose pod got its queue later would count as another server's."""
+    labels = {"job": "gpu", "instance": "n:1", "namespace": "a", "pod": "p", "UUID": "G"}
+    assert target_of({**labels, label: "x"}) == target_of(labels)
+    assert target_of({**labels, "replica": "x"}) != target_of(labels)
