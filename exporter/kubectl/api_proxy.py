@@ -25,6 +25,9 @@ from exporter.lenient import AnyObject, mapping, text
 from exporter.top.transport import MOST_BYTES, Gone
 from exporter.wording import one_line
 
+_PREFIX = "kubectl-gpu-"
+_SOCKET = "api"
+_LONGEST_SOCKET_BYTES = 103  # of macOS; Linux takes 107
 _START_SECONDS = 10.0  # kubectl listens before it asks anybody
 _PIECE_BYTES = 256 * 1024
 # the pods of all namespaces or of one, a node, and the page in a pod
@@ -69,8 +72,8 @@ class ApiProxy:
         program = shutil.which("kubectl")
         if program is None:
             raise Gone("kubectl is not in the PATH -> install it, or add its folder to the PATH")
-        self._folder = Path(tempfile.mkdtemp(prefix="kubectl-gpu-"))
-        self._socket = self._folder / "api"
+        self._folder = _folder()
+        self._socket = self._folder / _SOCKET
         options = ("--unix-socket", str(self._socket), "--append-server-path")
         filters = ("--accept-paths", _PATHS, "--reject-methods", _NOT_GET)
         command = [program, *kubectl.flags, "proxy", *options, *filters]
@@ -151,6 +154,13 @@ class ApiProxy:
             return False
         ready, _, _ = select.select([pipe], [], [], _START_SECONDS)
         return bool(ready) and bool(os.read(pipe.fileno(), _PIECE_BYTES))
+
+
+def _folder() -> Path:
+    """A new folder that only this user may enter, whose name is short enough for a socket in it."""
+    name = f"{tempfile.gettempdir()}/{_PREFIX}12345678/{_SOCKET}"
+    is_short = len(os.fsencode(name)) <= _LONGEST_SOCKET_BYTES
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=None if is_short else "/tmp"))  # noqa: S108 - mkdtemp makes it safe
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -37,6 +37,7 @@ NAMESPACES = (
     "gpu-operator-resources",
     "kube-system",
 )
+RIGHTS = "ask the cluster's admin for the ClusterRole pod-gpu-metrics-trial (deploy/kubectl/nothing-installed.yaml)"
 _SECONDS = 20.0
 _MOST_PODS = 10_000
 _PROBES = ("readinessProbe", "livenessProbe", "startupProbe")
@@ -101,7 +102,8 @@ def _in_usual_namespaces(api: ApiProxy, refusal: KubectlRefusal) -> Sequence[Any
             if error.reason != "Forbidden":
                 raise
     if not may_look:
-        raise Gone(f"{refusal}, or name the namespace of dcgm-exporter: {FLAG} NAMESPACE") from refusal
+        message = str(refusal).partition(" -> ")[0]
+        raise Gone(f"{message} -> {RIGHTS}, or name the namespace of dcgm-exporter: {FLAG} NAMESPACE") from refusal
     return items
 
 

@@ -108,8 +108,8 @@ class _Placing:
         held = [row for row in rows if row.pod and not pods.why_gone(row.pod_name)]
         self._named = Counter((row.pod_name, self._kinds.of(row)) for row in held)
         placed_pods = {row.pod_name for row in held}
-        self._devices = Counter(self._kinds.of(row) for row in rows if row.state is not DeviceState.CUT)
-        self._open = self._devices - Counter(self._kinds.of(row) for row in held)
+        self._devices = self._count(row for row in rows if row.state is not DeviceState.CUT)
+        self._open = self._devices - self._count(held)
         asked = Counter[str]()
         for request in pods.requests:
             asked.update(request.whole)
@@ -119,6 +119,10 @@ class _Placing:
         self._sharers = [request for request in unnamed if request.part or self._shared.intersection(request.whole)]
         # those that may hold any device
         self._uncounted = [*self._sharers, *(request for request in unnamed if request.claim)]
+
+    def _count(self, rows: Iterable[DeviceRow]) -> Counter[str]:
+        """The number of devices of each kind. A device that the page gives several pods has several rows."""
+        return Counter({row.row_device: self._kinds.of(row) for row in rows}.values())
 
     def placed(self, row: DeviceRow) -> DeviceRow:
         """The row with its holder, or with the reason why that is not known."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from exporter.kubectl import device_holders
 from exporter.kubectl.api_proxy import ApiAnswer, ApiProxy, TooSlow
 from exporter.kubectl.binary import KubectlRefusal
-from exporter.kubectl.dcgm_pods import DcgmPod, find
+from exporter.kubectl.dcgm_pods import RIGHTS, DcgmPod, find
 from exporter.kubectl.gpu_requests import NodePods, offered_by, pods_of, with_holders
 from exporter.kubectl.page_rows import PageRows
 from exporter.lenient import mappings
@@ -32,7 +32,8 @@ _PODS_ARE_FRESH_SECONDS = 30.0
 _STALE_SECONDS = 30.0
 _QUIET_SECONDS = 1.0
 _LATER_SECONDS = 1.0  # a look after the first shows what it has after this time: the next one shows the rest
-_SPEAKS_TLS = b"HTTP request to an HTTPS server"
+_SPEAKS_TLS = b"HTTP request to an HTTPS server"  # Go's server, as dcgm-exporter is
+_SPEAKS_OTHER = ("EOF", "malformed HTTP response", "server gave HTTP response to HTTPS client")
 _POLICY = "is the pod ready, and does a NetworkPolicy let the API server reach it?"
 _ASKS_FOR_MORE = "install the exporter on the nodes, which reads the page from nearby"
 _PROCESSES = "dcgm-exporter's page has no processes -> install the exporter on the nodes"
@@ -177,12 +178,19 @@ class NothingInstalled:
     def _page(self, node: _AskedNode) -> ApiAnswer:
         """The answer of a dcgm-exporter, by HTTP or HTTPS. Raises Gone."""
         seconds = 2 * self.wait_seconds
-        for scheme in (node.scheme,) if node.scheme else node.pod.schemes:
-            answer = self.api.get(node.pod.path(scheme), seconds)
-            if not _is_of_other_scheme(answer):
-                node.scheme = scheme
-                break
-        return answer
+        likelier, other = node.pod.schemes
+        if node.scheme:
+            return self.api.get(node.pod.path(node.scheme), seconds)
+        answer = self.api.get(node.pod.path(likelier), seconds)
+        if answer.status == HTTPStatus.OK:
+            node.scheme = likelier
+        if not _may_be_of_other_scheme(answer):
+            return answer
+        second = self.api.get(node.pod.path(other), seconds)
+        if second.status != HTTPStatus.OK and second.refusal is not None:
+            return answer  # nobody speaks the other scheme either
+        node.scheme = other
+        return second
 
     def _pods_on(self, node: str) -> NodePods | None:
         if not self._may_list_pods:
@@ -236,12 +244,11 @@ def _joined(answer: PageAnswer) -> str:
     return f"{answer.why_none} -> {answer.remedy}" if answer.remedy else answer.why_none
 
 
-def _is_of_other_scheme(answer: ApiAnswer) -> bool:
-    """Whether a server said that it speaks HTTPS, or the API server that what answers is no HTTPS (or HTTP)."""
-    if answer.status == HTTPStatus.BAD_REQUEST and _SPEAKS_TLS in answer.body:
-        return True
-    words = answer.refusal.message if answer.refusal else ""
-    return any(part in words for part in ("malformed HTTP response", "server gave HTTP response to HTTPS client"))
+def _may_be_of_other_scheme(answer: ApiAnswer) -> bool:
+    """Whether a server that speaks HTTPS alone, or HTTP alone, answers so to the other."""
+    if answer.refusal is None:
+        return answer.status == HTTPStatus.BAD_REQUEST and _SPEAKS_TLS in answer.body
+    return any(words in answer.refusal.message for words in _SPEAKS_OTHER)
 
 
 def _why_refused(answer: ApiAnswer) -> PageAnswer:
@@ -258,9 +265,9 @@ def _why_refused(answer: ApiAnswer) -> PageAnswer:
 
 def _refused(refusal: KubectlRefusal) -> PageAnswer:
     """The API server's own refusal: the user may not, or it reaches nobody."""
-    message, _, remedy = str(refusal).partition(" -> ")
+    message = str(refusal).partition(" -> ")[0]
     if refusal.reason == "NotFound":
         return PageAnswer(why_none="its pod has gone", remedy="look again in some seconds")
     if refusal.reason == "Forbidden":
-        return PageAnswer(why_none=message, remedy=remedy)
+        return PageAnswer(why_none=message, remedy=RIGHTS)
     return PageAnswer(why_none=f"it does not answer: {refusal.message}", remedy=_POLICY)

@@ -3,6 +3,8 @@
 Nobody but the page names owners here: its labels of pods, where dcgm-exporter runs with -k (DCGM_EXPORTER_KUBERNETES).
 """
 
+from collections import Counter
+
 from exporter.dcgm.fields import FIELDS
 from exporter.exposition.check import has_sample, why_too_large
 from exporter.exposition.join import Joiner
@@ -53,7 +55,8 @@ class PageRows:
         made = at_once(rows(snapshot))
         if not made:
             raise ValueError("its page has no GPU")
-        return made
+        holders = Counter(row.row_device for row in made)
+        return [row._replace(gpu_shared=True) if holders[row.row_device] > 1 else row for row in made]
 
 
 def _samples_of_rows(body: bytes) -> bytes:

@@ -205,7 +205,8 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
         where = f"in the namespace {namespace}" if namespace else "in this cluster"
         raise Gone(
             f"no exporter runs {where}: no Service is labelled app.kubernetes.io/name={CLUSTER}, and no pod"
-            f" {NODE} -> install it (docs/install.md); if it has other labels, {_NAME_IT}"
+            f" {NODE} -> install it (docs/install.md); if it has other labels, {_NAME_IT}; top, who and idle do"
+            " without it: --nothing-installed"
         )
 
     return NodesReader({node: reader_of_pod(kubectl, pods[node]) for node in sorted(pods, key=as_people_count)})

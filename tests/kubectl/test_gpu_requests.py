@@ -74,6 +74,7 @@ GPUS = [device(0), device(1), device(2)]
         ([device(0, "a"), *GPUS[1:]], [], {"gpu": 3}, ["unknown", "free", "free"]),
         ([device(0, "a")], [asks("b", 1)], None, ["b"]),
         ([device(0)], [asks("a", 1), asks("b", 1)], None, ["unknown"]),
+        ([device(0, "a"), device(0, "b"), device(1)], [asks("a", 1), asks("b", 1)], {"gpu": 2}, ["a", "b", "free"]),
         ([device(0)], [asks("a", 1), asks("b", 1, SHARED)], None, ["unknown"]),
         ([device(0)], [asks("a", 1), pod("b", annotations={"gpu-fraction": "0.5"})], None, ["unknown"]),
         ([device(0)], [pod("a", resourceClaims=[{"name": "nic"}])], None, ["unknown"]),

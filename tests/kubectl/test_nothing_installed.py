@@ -17,16 +17,19 @@ from exporter.kubectl.api_proxy import ApiProxy
 from exporter.kubectl.binary import Kubectl
 from exporter.top.transport import Gone
 from release import krew
+from tests.support import quick_yaml
 from tests.support.components import real
 from tests.support.dcgm_cluster import CHART, FORBIDDEN, GKE, HANG, NAMESPACE, DcgmCluster, GpuNode, Run
 from tests.support.kubectl_gpu import JANE, link_plugin
+from tests.support.places import ROOT
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
 TRIES = 5
 FIRST_LINE_SECONDS = 5.0
 FLAG = "--nothing-installed"
-VIEW = {"apiGroups": [""], "resources": ["pods", "pods/proxy"], "verbs": ["get", "list"]}
+ROLES = quick_yaml.load_all((ROOT / "deploy/kubectl/nothing-installed.yaml").read_text())
+OF_PAGES, OF_REQUESTS = (item["rules"] for item in ROLES if item["kind"] == "ClusterRole")
 
 
 def made_fleet() -> list[GpuNode]:
@@ -142,42 +145,57 @@ def test_pages_of_every_kind(small: DcgmCluster) -> None:
             is_https=True,
             labels={"app.kubernetes.io/name": "dcgm", "app.kubernetes.io/component": "dcgm-exporter"},
         ),
+        GpuNode(name="tls", gpus=1, holders={0: "ml/g"}, is_https=True, tells_scheme=False),
+        GpuNode(name="down", gpus=1, is_up=False),
         GpuNode(name="mig", gpus=2, mig=1, instances={(1, 9): "ml/d"}, busy=frozenset({1})),
         GpuNode(name="shared", gpus=1, holders={0: "ml/e"}),
         GpuNode(name="stale", gpus=2, holders={0: "ml/f"}),
     )
     small.put_pod("ml/e2", "shared", {"nvidia.com/gpu.shared": 1})
     small.put_pod("ml/f", "stale", {"nvidia.com/gpu": 1}, phase="Succeeded")
-    rows = small.json("who", "legacy", FLAG) + small.json("who", "gke", FLAG) + small.json("who", "aws", FLAG)
-    assert by_device(rows) == {"legacy/0": "a", "legacy/1": "free", "gke/0": "free", "gke/1": "b", "aws/0": "c"}
+    rows = [row for name in ("legacy", "gke", "aws", "tls") for row in small.json("who", name, FLAG)]
+    of_two = {"legacy/0": "a", "legacy/1": "free", "gke/0": "free", "gke/1": "b"}
+    assert by_device(rows) == {**of_two, "aws/0": "c", "tls/0": "g"}
     instances = small.json("who", "mig", FLAG)
     held = [row for row in instances if row["pod"]]
     assert [(row["mig_instance_id"], row["mig_profile"], row["pod"]) for row in held] == [("9", "1g.10gb", "d")]
     shared = small.gpu("who", "shared", FLAG)
     assert "of a shared GPU dcgm-exporter names one pod only" in shared.out
     assert "Pods share GPUs: what each of them uses, no page says." in shared.err
+    assert "the node down is missing: it does not answer: error trying to reach service: dial tcp 127." in shared.err
     stale = small.gpu("who", "stale", FLAG).out
     assert "stale/0: the page still names ml/f, which has ended (Succeeded)" in stale
     shown = small.json("top", FLAG, "-n", "ml")
-    assert {device["node"] for device in shown["devices"]} == {"legacy", "gke", "aws", "mig", "shared"}
+    assert {device["node"] for device in shown["devices"]} == {"legacy", "gke", "aws", "tls", "mig", "shared"}
 
 
 def test_what_a_user_may_decides_what_is_known(small: DcgmCluster) -> None:
     node = GpuNode(name="n1", gpus=2, holders={0: "ml/a"})
-    small.add(node, replace(node, name="n2", with_k=False, holders={0: "ml/b"}))
-    small.api.rules = [(NAMESPACE, VIEW)]
-    # by the namespaces where dcgm-exporter usually is: what the page names is known, and no more
+    small.add(node, replace(node, name="n2", with_k=False, holders=dict.fromkeys(range(2), "ml/b")))
+    pages = [(NAMESPACE, rule) for rule in OF_PAGES]
+    requests = [("", rule) for rule in OF_REQUESTS]
+    small.api.rules = [*pages, *requests]
+    everything = small.json("who", "n1", FLAG, user=JANE) + small.json("who", "n2", FLAG, user=JANE)
+    assert by_device(everything) == {"n1/0": "a", "n1/1": "free", "n2/0": "b", "n2/1": "b"}
+    # what the page names is known, and no more
+    small.api.rules = pages
     rows = small.json("who", "n1", FLAG, user=JANE) + small.json("who", "n2", FLAG, user=JANE)
     assert by_device(rows) == {"n1/0": "a", "n1/1": "free", "n2/0": "unknown", "n2/1": "unknown"}
     assert rows[-1]["state_reason"] == "the page names no pods, and you may not list those of the node"
-    small.api.rules = [("", {**VIEW, "resources": ["pods"]})]
+    # whether the node shares its GPUs is not known
+    small.api.rules = [*pages, *((where, rule) for where, rule in requests if "nodes" not in rule["resources"])]
+    rows = small.json("who", "n2", FLAG, user=JANE)
+    assert by_device(rows) == {"n2/0": "unknown", "n2/1": "unknown"}
+    assert "you may not get the node, which says whether it shares GPUs" in rows[0]["state_reason"]
+    ask = "ask the cluster's admin for the ClusterRole pod-gpu-metrics-trial (deploy/kubectl/nothing-installed.yaml)"
+    small.api.rules = requests
     assert small.gpu("idle", FLAG, user=JANE).err == (
-        "kubectl gpu: jane may not get pods/proxy in the namespace gpu-operator -> ask the cluster's admin for the"
-        " ClusterRole pod-gpu-metrics-viewer (deploy/kubectl/viewer.yaml)\n"
+        f"kubectl gpu: jane may not get pods/proxy in the namespace gpu-operator -> {ask}\n"
     )
-    small.api.rules = [("nowhere", VIEW)]
-    assert small.gpu("idle", FLAG, user=JANE).err.startswith(
-        "kubectl gpu: jane may not list pods in all namespaces -> "
+    small.api.rules = [("nowhere", rule) for rule in OF_PAGES]
+    assert small.gpu("idle", FLAG, user=JANE).err == (
+        f"kubectl gpu: jane may not list pods in all namespaces -> {ask}, or name the namespace of dcgm-exporter:"
+        " --exporter NAMESPACE\n"
     )
 
 

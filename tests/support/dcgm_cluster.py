@@ -26,7 +26,7 @@ from exporter.simulator.world import World
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
 from tests.support.certificates import Authority
-from tests.support.components import real
+from tests.support.components import free_port, real
 from tests.support.kubectl_gpu import ADMIN, JANE, MODULE, Ended, kubeconfig_of, run_plugin
 from tests.support.places import ROOT
 
@@ -71,6 +71,8 @@ class GpuNode:
     labels: Mapping[str, str] = field(default_factory=lambda: OPERATOR)
     namespace: str = NAMESPACE
     is_https: bool = False
+    tells_scheme: bool = True  # by its probes
+    is_up: bool = True
 
 
 class DcgmCluster:
@@ -173,12 +175,12 @@ class DcgmCluster:
         )
 
     def _exporter(self, node: GpuNode, address: str) -> Object:
-        port = self._ports["https" if node.is_https else "http"]
-        probe = {"httpGet": {"path": "/health", "port": port, "scheme": "HTTPS" if node.is_https else "HTTP"}}
+        port = self._ports["https" if node.is_https else "http"] if node.is_up else free_port()
+        scheme = "HTTPS" if node.is_https and node.tells_scheme else "HTTP"
         container = {
             "name": "nvidia-dcgm-exporter",
             "ports": [{"name": "metrics", "containerPort": port}],
-            "readinessProbe": probe,
+            "readinessProbe": {"httpGet": {"path": "/health", "port": port, "scheme": scheme}},
         }
         return {
             "apiVersion": "v1",

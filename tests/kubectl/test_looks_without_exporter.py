@@ -1,0 +1,128 @@
+"""Looks at dcgm-exporters, one after the other: what is late comes later, and what is fresh is not asked for again."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+from exporter.kubectl import nothing_installed
+from exporter.kubectl.api_proxy import ApiAnswer, ApiProxy
+from exporter.kubectl.nothing_installed import NothingInstalled, notes
+from exporter.kubectl.page_rows import PageRows
+from exporter.lenient import AnyObject
+from exporter.top.transport import Gone
+
+UUID = "GPU-1e2feb89-414c-443c-9027-c4d1c386bbc4"
+
+
+def page(*pods: str, more: str = "") -> bytes:
+    """A page of one GPU, with a sample for each pod ("" for none)."""
+    lines = []
+    for pod in pods:
+        labels = f',container="main",namespace="ml",pod="{pod}"' if pod else ""
+        lines.append(f'DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="{UUID}",device="nvidia0"{labels}{more}}} 97\n')
+    return "".join(lines).encode()
+
+
+class FakeApi:
+    """Answers as ApiProxy does, from what a test puts into it; a held page waits for `held` to be set."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.pages = {node: page("a") for node in nodes}
+        self.held: dict[str, threading.Event] = {}
+        self.asked: list[str] = []
+
+    def get(self, path: str, seconds: float, **_: str) -> ApiAnswer:
+        node = path.split("/pods/")[1].partition(":")[0]
+        self.asked.append(node)
+        if node in self.held:
+            assert self.held[node].wait(seconds + 30)
+        return ApiAnswer(200, self.pages[node])
+
+    def item(self, path: str, _: float, **parameters: str) -> AnyObject:
+        if path.startswith("/api/v1/nodes/"):
+            return {}
+        named = parameters.get("fieldSelector", "").removeprefix("spec.nodeName=")
+        if named:
+            return {"items": [_pod("a", named, "ml")]}
+        return {"items": [_pod(node, node, "gpu-operator") for node in self.pages]}
+
+
+def _pod(name: str, node: str, namespace: str) -> dict[str, Any]:
+    metadata = {"namespace": namespace, "name": name}
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nothing_installed, "_QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(nothing_installed, "_LATER_SECONDS", 0.02)
+
+
+@contextmanager
+def asking(api: FakeApi, wait_seconds: float = 0.05) -> Iterator[NothingInstalled]:
+    try:
+        yield NothingInstalled(cast("ApiProxy", api), "", wait_seconds)
+    finally:
+        for event in api.held.values():
+            event.set()
+
+
+def test_a_late_page_comes_with_a_later_look() -> None:
+    api = FakeApi("n1", "n2", "n3")
+    api.held["n2"] = threading.Event()
+    with asking(api) as reader:
+        first = reader.ask("devices")
+        assert [row.node_name for row in first.rows] == ["n1", "n3"]
+        (missing,) = first.shown.missing
+        assert (missing.name, missing.message) == ("n2", "no answer within 0.05 s")
+        api.held["n2"].set()
+        for _ in range(100):
+            later = reader.ask("devices")
+            if len(later.rows) == 3:
+                break
+        assert [row.node_name for row in later.rows] == ["n1", "n2", "n3"]
+        assert not later.shown.missing
+        # what is fresh is not asked for again: dcgm-exporter itself reads every 30 s
+        assert sorted(api.asked) == ["n1", "n2", "n3"]
+
+
+def test_a_node_without_a_page_is_named_and_all_without_one_are_an_error() -> None:
+    api = FakeApi("n1", "n2")
+    api.pages["n1"] = b"<html>no page</html>\n"
+    with asking(api) as reader:
+        (missing,) = reader.ask("devices").shown.missing
+        assert (missing.name, missing.message) == ("n1", "it sends no page of metrics")
+    api.pages["n2"] = b"node_load1 3\n"
+    with asking(api) as reader, pytest.raises(Gone, match="it sends no page of metrics -> look at the log"):
+        reader.ask("devices")
+
+
+def test_processes_are_on_no_page() -> None:
+    with asking(FakeApi("n1")) as reader:
+        assert reader.ask("processes").shown.processes_trouble.startswith("dcgm-exporter's page has no processes -> ")
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "its page is empty"),
+        (b"Forbidden\n", "it sends no page of metrics"),
+        (b"node_load1 3\n", "its page has no GPU"),
+        (b"x 1\n" * 60_000, "its page has more than 50000 lines"),
+    ],
+)
+def test_what_is_no_page_of_gpus_is_said(body: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        PageRows("n1").of(body, 0)
+
+
+def test_a_page_that_names_several_pods_of_a_gpu_has_a_row_for_each() -> None:
+    rows = PageRows("n1").of(page("a", "b"), 0)
+    assert [(row.node_name, row.pod, row.gpu_shared, row.gpu_utilization) for row in rows] == [
+        ("n1", "a", True, 97),
+        ("n1", "b", True, 97),
+    ]
+    assert "Pods share GPUs: what each of them uses, no page says." in notes(rows)
