@@ -2,7 +2,7 @@
 
 kubectl listens on a Unix socket in a folder that only this user may enter, and asks with the user's own rights. It
 passes on nothing but GETs of the paths that this room asks for. It ends with this program, however that ends: a shell
-waits for the end of its standard input, which this program holds, and then ends kubectl.
+waits for the end of its standard input, which this program holds, ends kubectl, and takes the folder away.
 """
 
 import http.client
@@ -33,7 +33,7 @@ _PIECE_BYTES = 256 * 1024
 # the pods of all namespaces or of one, a node, and the page in a pod
 _PATHS = r"^/api/v1/(pods|nodes/[^/]+|namespaces/[^/]+/pods(/[^/]+/proxy/metrics)?)$"
 _NOT_GET = "^[^G]"  # GET is the only method that begins with this letter
-_UNTIL_WE_END = '"$@" & exec >/dev/null 2>&1; cat; kill $!; wait'
+_UNTIL_WE_END = '"$@" & exec >/dev/null 2>&1; cat; kill $!; wait; rm -rf "$0"'  # $0 is the folder
 
 
 class ApiAnswer(NamedTuple):
@@ -80,7 +80,7 @@ class ApiProxy:
         with (self._folder / "log").open("wb") as log:
             # a session of its own: Ctrl-C is for this program, which then ends kubectl
             self._process = subprocess.Popen(  # noqa: S603 - the user's own kubectl and flags
-                ["/bin/sh", "-c", _UNTIL_WE_END, "sh", *command],
+                ["/bin/sh", "-c", _UNTIL_WE_END, str(self._folder), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -100,12 +100,11 @@ class ApiProxy:
         self.close()
 
     def close(self) -> None:
-        """End kubectl."""
+        """End kubectl. The shell takes the folder away."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
         self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def get(self, path: str, seconds: float, **parameters: str) -> ApiAnswer:
         """Answer of the API server at a path, in any status.

@@ -253,3 +253,4 @@ def test_kubectl_proxy_ends_even_if_we_are_killed(small: DcgmCluster) -> None:
         wait_until(lambda: any("proxy/metrics" in line for line in small.api.asked))
         os.kill(running.pid, signal.SIGKILL)
     wait_until(lambda: no_proxy_is_left(small))
+    wait_until(lambda: not [*small.folder.glob("kubectl-gpu-*")])
