@@ -13,6 +13,7 @@ from exporter.dcgm.xids import XIDS, is_error, verdict_of
 from exporter.model.accounts import Suspicion
 from exporter.model.health import OF_DCGM, VERDICTS, HealthReason, Verdict
 from exporter.ownership.kernel_events import OF_KIND
+from exporter.ownership.link_states import DOWN, ILL_FABRIC, LATE_FABRIC, NARROW, NO_FABRIC, SLOW
 from exporter.ownership.taints import EFFECTS, ONE_GPU_LOST, SOME_GPU_LOST, UNWATCHED
 from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
 from exporter.sources.nvml.library import LOST, UNASKED
@@ -179,6 +180,7 @@ def page() -> str:
         table(heads, rules),
         _LINKS.strip(),
         table(("kind", "means", "a reason", "families, without DCGM_FI_DEV_"), _link_kinds()),
+        _LINK_STATES.strip(),
         _DCGM,
         table(("error", "reason", "means", "what to do"), _dcgm_errors()),
         "## XIDs",
@@ -222,6 +224,15 @@ def _rules() -> Iterator[tuple[HealthReason, str, str]]:
             has = f"has one of the bits {rule.bits:#x}" if rule.bits else "is not 0"
             yield rule.reason, f"{code(row.family)} {has}", _SOURCES[rule.reason.reason]
     yield LINKS, "a counter of [errors of NVLink](#errors-of-links) grows", "DCGM's health watch of NVLink"
+    yield DOWN, "an NVLink is down that [was up](#links-as-they-are)", "nvml.h, NVML_NVLINK_STATE_…"
+    manager = code("DCGM_FI_DEV_FABRIC_MANAGER_STATUS")
+    yield NO_FABRIC, f"{manager} is 4, or NVML says so", "dcgmFabricManagerStatus_t"
+    yield LATE_FABRIC, f"{manager} is 1 or 2 for 5 minutes", "dcgmFabricManagerStatus_t"
+    fabric = f"{code('DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY')} is 2 or 3, or {code('…_MASK')} says what is wrong"
+    yield ILL_FABRIC, fabric, "nvml.h, NVML_GPU_FABRIC_HEALTH_…"
+    yield NARROW, f"{code('DCGM_FI_DEV_PCIE_LINK_WIDTH')} is below {code('…_MAX_LINK_WIDTH')}", "nvml.h"
+    generation = f"{code('DCGM_FI_DEV_PCIE_LINK_GEN')} is below {code('…_MAX_LINK_GEN')}"
+    yield SLOW, f"{generation} under load for 2 minutes", "nvml.h"
     by_value: tuple[tuple[int, Verdict], ...] = ((FAIL, "failing"), (WARN, "degraded"))
     for value, verdict in by_value:
         of_error = HealthReason(f"{OF_DCGM}-…", "", "[by the error](#dcgms-own-verdict)", verdict)
@@ -243,6 +254,20 @@ errors there were within the hour. The same error has other names by generation 
 reason, and the same kind in `pod_gpu_link_errors_total`. Where a page has rows of single links, by a label `nvlink` or
 by names such as `…_L5`, they count, and the sum of all links does not. Kinds overlap: a bad packet may also be a
 malformed one, and a failed recovery is a recovery. So kinds are not added up.
+"""
+_LINK_STATES = """
+## Links as they are
+
+NVML says how each NVLink is and to what it leads (`--nvml.mode`); a page does if its file of counters has
+`DCGM_FI_DEV_NVLINK_GET_STATE`, which only a dcgm-exporter with rows of links fills. A link is called down if it was
+up before, as long as the exporter runs, or if the same link is up on every other GPU of the model on the node. So a
+card that has no bridge is well, and so is a GPU that is cut into MIG instances. If no GPU of the node has a link up,
+NVLink is switched off, and no link is called down.
+
+`…_MAX_LINK_WIDTH` and `…_MAX_LINK_GEN` are what card and slot can together. A card that has fewer lanes from the start
+is `degraded`, since it does not sit well. Where the slot itself has less than the card, nothing is wrong, and `doctor`
+and `kubectl gpu why` say that another slot would be faster: by NVML's word on the card, or by another GPU of the model.
+PCIe lowers its generation while a GPU is idle. So a low one counts only while the GPU is active for 10 % or more.
 """
 
 

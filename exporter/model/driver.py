@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from exporter.model.devices import DeviceKey, Inventory
+from exporter.model.gpu_links import GpuLinks
 from exporter.model.health import HealthReason
 from exporter.model.nothing import nothing
 
@@ -65,6 +66,7 @@ class DriverReading:
         busy: the part of the time in which kernels ran on a device. If this reading and the one before say different
             things of the same moment, the lower value counts.
         lost: the UUIDs of GPUs that cannot be asked, each with the reason.
+        links: the links of GPUs by UUID, as they were when the GPUs were last read.
     """
 
     inventory: Inventory = field(default_factory=Inventory)
@@ -73,4 +75,5 @@ class DriverReading:
     memory_used: Mapping[DeviceKey, int] = field(default_factory=nothing)
     busy: Mapping[DeviceKey, float] = field(default_factory=nothing)
     lost: Mapping[str, HealthReason] = field(default_factory=nothing)
+    links: Mapping[str, GpuLinks] = field(default_factory=nothing)
     read_at: float

@@ -32,13 +32,14 @@ class DeviceVerdict(NamedTuple):
     """The worst verdict among a device's reasons, and the reasons, the worst first.
 
     `gpu` is the GPU's number; "" if nobody said it. `last_xid` is the last XID that the kernel's log or a change of the
-    page has shown; None if they have shown none.
+    page has shown; None if they have shown none. `advice` is what could be better although the device is well.
     """
 
     verdict: Verdict = "ok"
     reasons: tuple[HealthReason, ...] = ()
     gpu: str = ""
     last_xid: int | None = None
+    advice: tuple[Trouble, ...] = ()
 
     @property
     def code(self) -> str:

@@ -353,6 +353,8 @@ def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
         for reason in verdict.reasons:
             if reason.reason != "unread":
                 yield warning(name, f"this device is {reason.verdict}: {reason.message}", reason.remedy)
+        for advice in verdict.advice:
+            yield fine(name, advice.message, advice.remedy)
 
 
 def _of_whole_claims(snapshot: Snapshot) -> Iterator[Finding]:

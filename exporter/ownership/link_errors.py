@@ -21,6 +21,7 @@ from exporter.dividing.decimals import is_amount
 from exporter.model.health import HealthReason
 from exporter.model.nothing import NOTHING
 from exporter.model.pages import Sampled
+from exporter.ownership.link_states import link_name
 from exporter.wording import and_listed, listed
 
 LATELY_SECONDS = 3_600.0
@@ -158,7 +159,4 @@ def _errors_text(errors: Sequence[tuple[LinkErrorKind, int]]) -> str:
 
 
 def _link_text(link: str, peers: Mapping[str, str]) -> str:
-    if not link:
-        return ""
-    peer = peers.get(link)
-    return f"link {link} (to {peer})" if peer else f"link {link}"
+    return f"link {link_name(link, peers)}" if link else ""

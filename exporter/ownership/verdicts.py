@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
-from exporter.dcgm.fields import FIELDS, HEALTH, LINK_COUNTERS, Field, HealthRule
+from exporter.dcgm.fields import FIELDS, HEALTH, Field, HealthRule
 from exporter.dcgm.health_watches import FAMILY, WatchRow, findings
 from exporter.dcgm.xids import is_error, verdict_of
 from exporter.dividing.decimals import number
@@ -33,7 +33,7 @@ from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.device_health import NOT_OFFERED
 from exporter.ownership.kernel_events import ends_at, reason_of
-from exporter.ownership.link_errors import CountersOfPage, LinkErrors, reason_of_links
+from exporter.ownership.link_health import LinkHealth
 from exporter.ownership.taints import by_taints, taints_of_devices, xids_of_taints
 from exporter.wording import one_line
 
@@ -47,7 +47,7 @@ _FIELD_OF: Mapping[bytes, Field] = {
     for name, field in FIELDS.items()
     if name == FAMILY or name.encode() in HEALTH or (field.accounts and field.accounts[0] in ("xids", "energy"))
 }
-_FAMILIES = frozenset((*_FIELD_OF, *LINK_COUNTERS))
+_FAMILIES = frozenset(_FIELD_OF)
 _WATCHES = FAMILY.encode()
 PageWord = tuple[DeviceKey, HealthRule]
 MISSING_SECONDS = 86_400.0  # after this time a GPU that was there is forgotten
@@ -78,14 +78,13 @@ class PageWords:
     with it.
 
     `words` stays the same object while nothing changes. `errors` are the XIDs that pages showed. `reset_at` says when a
-    GPU's counters began anew, by its UUID. `links` has the errors of links.
+    GPU's counters began anew, by its UUID.
     """
 
     def __init__(self) -> None:
         self.words: frozenset[PageWord] = frozenset()
         self.errors: tuple[DeviceEvent, ...] = ()
         self.reset_at: Mapping[str, float] = {}
-        self.links = LinkErrors()
         self._values: dict[tuple[bytes, DeviceKey], float] = {}
         self._until: dict[PageWord, float] = {}
 
@@ -93,15 +92,11 @@ class PageWords:
         """Take in the page of this moment; None if there is no page."""
         values: dict[tuple[bytes, DeviceKey], float] = {}
         watches: defaultdict[DeviceKey, dict[str, WatchRow]] = defaultdict(dict)
-        counters = CountersOfPage()
         for count, (series, text) in enumerate(joined.readings(_FAMILIES) if joined else (), start=1):
             if not count % ITEMS_A_SLICE:
                 yield
             subject = series.subject
             family = series.name
-            if family in LINK_COUNTERS:
-                counters.take(series, text)
-                continue
             value = None if subject.vgpu else number(text, _FIELD_OF[family])
             if value is None:
                 continue
@@ -115,7 +110,6 @@ class PageWords:
             values[family, key] = value
             self._take(family, key, value, self._values.get((family, key)), at)
         self._take_watches(watches, at)
-        self.links.read(counters.by_gpu if joined is not None else None, at)
         if joined is not None:
             self._values = values
         self._until = {word: until for word, until in self._until.items() if until > at}
@@ -165,6 +159,7 @@ class Verdicts:
         self._verdicts: Memo[DeviceVerdicts] = Memo(NO_VERDICTS)
         self._at = self._due_at = 0.0
         self._page = PageWords()
+        self._links = LinkHealth()
         self._lost: Mapping[str, HealthReason] = {}
         self._listed: set[DeviceKey] = set()  # devices that NVML has listed at any time
         self._index_of: dict[DeviceKey, str] = {}
@@ -180,6 +175,7 @@ class Verdicts:
         pages count. `reading` is NVML's last reading.
         """
         yield from self._page.read(snapshot.joined, at)
+        yield from self._links.read(snapshot.joined, reading, at)
         if errors is None:
             errors = self._page.errors
         if reading and reading.lost != self._lost:
@@ -224,7 +220,8 @@ class Verdicts:
             errors,
             snapshot.events or (),
             self._page.words,
-            self._page.links.lately,
+            self._links.reasons,
+            self._links.advice,
             self._page.reset_at,
             self._lost,
         )
@@ -237,15 +234,15 @@ class Verdicts:
         for key, reasons in by_device.items():
             of_gpu = by_device.get(DeviceKey(uuid=key.uuid), ()) if key.instance else ()
             verdict = verdict_by((*reasons, *of_gpu), self._index_of.get(key, ""))
-            verdicts[key] = verdict._replace(last_xid=_xid_of(key, xids))
+            verdicts[key] = verdict._replace(last_xid=_xid_of(key, xids), advice=self._links.advice.get(key.uuid, ()))
         return verdicts
 
     def _by_reads(self) -> Reasons:
         """The reasons that the page and NVML give."""
         for key, rule in self._page.words:
             yield key, rule.reason
-        for uuid, errors in self._page.links.lately.items():
-            yield DeviceKey(uuid=uuid), reason_of_links(errors)
+        for uuid, reason in self._links.reasons:
+            yield DeviceKey(uuid=uuid), reason
         for uuid, reason in self._lost.items():
             yield DeviceKey(uuid=uuid), reason
 

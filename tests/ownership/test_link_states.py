@@ -1,0 +1,221 @@
+"""Links as they are: which are called down, the fabric, and what PCIe could be."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from exporter.model.devices import Inventory, InventoryGpu, Owners
+from exporter.model.driver import DriverReading
+from exporter.model.gpu_links import Fabric, GpuLinks, PcieLink
+from exporter.model.health import DeviceVerdict
+from exporter.model.slices import at_once
+from exporter.model.snapshot import Snapshot
+from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.link_states import FABRIC_SECONDS, LOAD_SECONDS
+from exporter.ownership.sample_rows import Attribution
+from exporter.ownership.verdicts import Verdicts
+from tests.support.looks import GPU, Looks, row
+
+NOW = 1_000_000.0
+STATE = "DCGM_FI_DEV_NVLINK_GET_STATE"
+WIDTH, MOST_LANES = "DCGM_FI_DEV_PCIE_LINK_WIDTH", "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"
+GENERATION, HIGHEST = "DCGM_FI_DEV_PCIE_LINK_GEN", "DCGM_FI_DEV_PCIE_MAX_LINK_GEN"
+BUSY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+
+
+class Node:
+    """A node's looks at a page and at NVML."""
+
+    def __init__(self) -> None:
+        self.looks = Looks()
+        self.verdicts = Verdicts()
+
+    def look(
+        self, rows: Sequence[str] = (), links: Mapping[int, GpuLinks] | None = None, at: float = 0.0
+    ) -> Mapping[str, DeviceVerdict]:
+        """The verdicts by number of the GPU, and of the instance if it is one."""
+        page = ["".join(rows).encode()]
+        joined = self.looks.joiner.join(page, Attribution(Owners(), LabelPolicy())) if rows else None
+        by_nvml = {GPU(number): of_gpu for number, of_gpu in (links or {}).items()}
+        inventory = Inventory(gpus=tuple(InventoryGpu(uuid=uuid) for uuid in by_nvml))
+        reading = DriverReading(inventory=inventory, links=by_nvml, read_at=at) if links else None
+        snapshot = Snapshot(
+            node="n",
+            owners=Owners(),
+            joined=joined,
+            health={},
+            assignments_age_seconds=0.0,
+            page_sources=(),
+            inventory=inventory,
+        )
+        verdicts = at_once(self.verdicts.look(snapshot, (), reading, NOW + at))
+        numbers = {GPU(number): str(number) for number in range(9)}
+        return {numbers[key.uuid] + key.instance: verdict for key, verdict in verdicts.items()}
+
+
+def states(gpu: int, states_of_links: str, *, family: str = STATE) -> list[str]:
+    """The rows of a GPU's links from link 0 on: `1` is up, `0` down, `2` asleep."""
+    return [row(family, state, gpu, nvlink=str(link)) for link, state in enumerate(states_of_links)]
+
+
+def texts(verdict: DeviceVerdict) -> list[str]:
+    return [reason.message for reason in verdict.reasons]
+
+
+@pytest.mark.parametrize("family", [STATE, "DCGM_FI_DEV_NVLINK_LINK_STATUS"])
+def test_a_link_that_was_up_and_is_down_is_named_until_it_is_up_again(family: str) -> None:
+    node = Node()
+    assert texts(node.look(states(0, "1121", family=family))["0"]) == []
+    down = node.look(states(0, "1021", family=family), at=30)["0"]
+    assert (down.verdict, down.code) == ("degraded", "nvlink-down")
+    assert texts(down) == ["link 1 of NVLink is down"]
+    assert texts(node.look(states(0, "1000", family=family), at=60)["0"]) == ["links 1, 2 and 3 of NVLink are down"]
+    assert node.look(states(0, "1112", family=family), at=90)["0"].verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "down"),
+    [
+        # from the first look on: as the others of the model are
+        (("1111", "1111", "1101"), {"2": ["link 2 of NVLink is down"]}),
+        # a pair of cards with fewer bridges than another pair, cards without a bridge, and nothing to compare with
+        (("1111", "1111", "1100", "1100"), {}),
+        (("1111", "1111", "0000"), {}),
+        (("1100",), {}),
+        # NVLink is switched off
+        (("0000", "0000"), {}),
+    ],
+)
+def test_a_link_that_is_born_down(gpus: Sequence[str], down: Mapping[str, list[str]]) -> None:
+    rows = [line for number, of_gpu in enumerate(gpus) for line in states(number, of_gpu)]
+    verdicts = Node().look(rows)
+    assert {number: texts(verdict) for number, verdict in verdicts.items() if verdict.reasons} == down
+
+
+def test_no_link_is_down_once_nvlink_is_switched_off() -> None:
+    node = Node()
+    node.look([*states(0, "11"), *states(1, "11")])
+    assert not any(map(texts, node.look([*states(0, "00"), *states(1, "00")], at=30).values()))
+    # and then a link of one of them is no news
+    assert not any(map(texts, node.look([*states(0, "10"), *states(1, "10")], at=60).values()))
+
+
+def test_a_gpu_that_is_cut_uses_no_nvlink() -> None:
+    node = Node()
+    other = states(1, "11")
+    node.look([*states(0, "11"), *other])
+    cut = [row(STATE, "0", 0, "7", "1g.10gb", nvlink=link) for link in ("0", "1")]
+    assert not any(map(texts, node.look([*cut, *other], at=30).values()))
+
+
+def test_nvml_names_the_peer_of_a_link() -> None:
+    node = Node()
+    up = GpuLinks(states={"4": 1, "5": 1}, peers={"4": "the NVSwitch", "5": "GPU 1"})
+    node.look(links={0: up})
+    down = node.look(links={0: GpuLinks(states={"4": 1, "5": 0}, peers=up.peers)}, at=30)
+    assert texts(down["0"]) == ["link 5 (to GPU 1) of NVLink is down"]
+
+
+def test_errors_name_the_peer_that_nvml_knows() -> None:
+    node = Node()
+    links = {0: GpuLinks(states={"5": 1}, peers={"5": "GPU 1"})}
+    family = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L5"
+    node.look([row(family, "7")], links)
+    (text,) = texts(node.look([row(family, "207")], links, at=30)["0"])
+    assert text == "errors of NVLink on link 5 (to GPU 1) within the last hour: 200 replays"
+
+
+@pytest.mark.parametrize(
+    ("family", "value", "verdict", "text"),
+    [
+        ("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "0", "ok", None),
+        ("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3", "ok", None),
+        ("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "4", "failing", "NVLink's fabric could not take it in"),
+        ("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "0", "ok", None),
+        ("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "1", "ok", None),
+        ("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "2", "degraded", "NVLink's fabric is not well"),
+        ("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "3", "degraded", "NVLink's fabric is not well: its capacity is limited"),
+        # all that a mask can say is 2 for no, or 0 where the GPU cannot say it
+        ("DCGM_FI_DEV_FABRIC_HEALTH_MASK", str(0b10_10_10_10 | 1 << 8), "ok", None),
+        ("DCGM_FI_DEV_FABRIC_HEALTH_MASK", "0", "ok", None),
+        ("DCGM_FI_DEV_FABRIC_HEALTH_MASK", "1", "degraded", "NVLink's fabric is not well: its bandwidth is lowered"),
+        (
+            "DCGM_FI_DEV_FABRIC_HEALTH_MASK",
+            str(5 << 8 | 1 << 4),
+            "degraded",
+            "NVLink's fabric is not well: a route is not well and the GPU has too few NVLinks",
+        ),
+        ("DCGM_FI_DEV_FABRIC_HEALTH_MASK", "9223372036854775794", "ok", None),
+    ],
+)
+def test_what_a_page_says_of_the_fabric(family: str, value: str, verdict: str, text: str | None) -> None:
+    judged = Node().look([row(family, value)])["0"]
+    assert (judged.verdict, texts(judged)) == (verdict, [text] if text else [])
+
+
+def test_a_fabric_that_starts_has_some_minutes() -> None:
+    node = Node()
+    rows = [row("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "2")]
+    assert node.look(rows)["0"].verdict == "ok"
+    assert node.look(rows, at=FABRIC_SECONDS - 1)["0"].verdict == "ok"
+    assert node.look(rows, at=FABRIC_SECONDS)["0"].code == "fabric"
+    assert node.look([row("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3")], at=FABRIC_SECONDS + 30)["0"].verdict == "ok"
+
+
+def test_nvml_alone_says_the_same_of_the_fabric() -> None:
+    links = {0: GpuLinks(fabric=Fabric(manager=4)), 1: GpuLinks(fabric=Fabric(manager=3, summary=1))}
+    assert [verdict.verdict for verdict in Node().look(links=links).values()] == ["failing", "ok"]
+
+
+def test_a_card_that_was_born_narrow_is_noticed() -> None:
+    judged = Node().look([row(WIDTH, "8"), row(MOST_LANES, "16")])["0"]
+    assert (judged.verdict, judged.code) == ("degraded", "pcie-width")
+    assert texts(judged) == ["its PCIe link has 8 lanes, of the 16 that card and slot can"]
+    # of a page without the limits NVML knows them
+    by_nvml = Node().look([row(WIDTH, "8")], {0: GpuLinks(pcie=PcieLink(most_lanes=16))})["0"]
+    assert texts(by_nvml) == texts(judged)
+
+
+def test_a_slot_with_fewer_lanes_is_advice_and_no_fault() -> None:
+    rows = [row(family, "8", 1) for family in (WIDTH, MOST_LANES)] + [
+        row(family, "16") for family in (WIDTH, MOST_LANES)
+    ]
+    judged = Node().look(rows)
+    assert {verdict.verdict for verdict in judged.values()} == {"ok"}
+    (advice,) = judged["1"].advice
+    assert advice.message == "its slot gives it 8 lanes of PCIe; another GPU of this model has 16"
+    assert judged["0"].advice == ()
+
+
+def test_a_slot_of_an_older_generation_is_advice_and_no_fault() -> None:
+    links = {0: GpuLinks(pcie=PcieLink(generation=4, highest_generation=4, generation_of_card=5))}
+    judged = Node().look(links=links)["0"]
+    assert judged.verdict == "ok"
+    assert [advice.message for advice in judged.advice] == ["its slot can PCIe generation 4, and the card 5"]
+
+
+@pytest.mark.parametrize(
+    ("activity", "generation", "code"),
+    [("0.9", "1", "pcie-generation"), ("0.9", "4", ""), ("0.0", "1", ""), ("", "1", "")],
+)
+def test_a_low_generation_counts_under_load_alone(activity: str, generation: str, code: str) -> None:
+    node = Node()
+    rows = [row(GENERATION, generation), row(HIGHEST, "4"), *([row(BUSY, activity)] if activity else [])]
+    for seconds in (0.0, LOAD_SECONDS - 1):
+        assert node.look(rows, at=seconds)["0"].code == ""
+    assert node.look(rows, at=LOAD_SECONDS)["0"].code == code
+
+
+def test_a_gpu_that_wakes_up_has_time_to_raise_its_generation() -> None:
+    node = Node()
+    for number in range(20):
+        is_busy = number % 3 > 0
+        rows = [row(GENERATION, "1"), row(HIGHEST, "4"), row(BUSY, "0.9" if is_busy else "0.0")]
+        assert node.look(rows, at=30.0 * number)["0"].code == ""
+
+
+def test_a_page_that_is_away_leaves_its_last_word_for_a_while() -> None:
+    node = Node()
+    node.look([row(WIDTH, "8"), row(MOST_LANES, "16")])
+    assert node.look(at=60)["0"].code == "pcie-width"
+    assert node.look(at=300)["0"].code != "pcie-width"
