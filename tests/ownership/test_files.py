@@ -57,7 +57,7 @@ def test_an_inventory() -> None:
         ),
         (
             {"gpus": [{"uuid": "a", "index": "9" * 5000}]},
-            f"gpus[0].index: '{'9' * 79}… is not allowed; give a whole number from 0 to 999999999",
+            f"gpus[0].index: '{'9' * 79}…' is not allowed; give a whole number from 0 to 999999999",
         ),
         ({"gpus": [{"uuid": "a", "mig": [{"uuid": "b"}]}]}, "gpus[0].mig[0].instance_id: it is required"),
         ({"gpus": [{"uuid": "a"}, {"uuid": "a"}]}, "'a' is there 2 times; name each GPU and each MIG instance once"),

@@ -115,7 +115,7 @@ def test_runbooks_are_pages_that_came_along_or_those_of_a_copy(runbooks: str, an
     objects = rendered({"prometheusRule": {"enabled": True, "runbooks": runbooks}})
     groups = of_kind(objects, "PrometheusRule")["spec"]["groups"]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
-    assert len(alerts) > 40
+    assert len(alerts) > 30
     for rule in alerts:
         assert rule["annotations"].keys() == {"summary", "description", annotation}
         assert rule["annotations"][annotation] == f"{page}#{rule['alert'].lower()}"
