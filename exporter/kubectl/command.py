@@ -22,9 +22,11 @@ from exporter.model.device_row import DeviceRow, as_object
 from exporter.report.command import make, report
 from exporter.top.command import show, top
 from exporter.top.transport import Gone, TopReader
+from exporter.wording import listed
 
 PROGRAM = "kubectl gpu"
 _SHOW = "pod-gpu-metrics-exporter bundle show"
+_MOST_QUEUES = 10
 # kubectl's own flags, which it gets. (--request-timeout would become a parameter of the request to the exporter.)
 _OF_KUBECTL = ("kubeconfig", "context", "cluster", "user", "as", "as-group")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -168,6 +170,35 @@ def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `co
     chosen = device_holders.idle(rows, asked.namespace)
     words = device_holders.table(chosen, rows, is_idle=True) if chosen else "No device that a container holds is idle."
     _write([*map(as_object, chosen)], output, words)
+
+
+@commands.command()
+@click.argument("name", metavar="[QUEUE]", required=False)
+@_where
+@_output
+def queue(*, name: str | None, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
+    """Say what each queue may have, and what its pods hold, use, leave idle and wait for. With QUEUE, pod by pod.
+
+    Quotas are those of Kueue's ClusterQueues and KAI Scheduler's queues, as far as you may list them. QUEUE may be a
+    LocalQueue: NAME in your namespace, or NAMESPACE/NAME.
+    """
+    from exporter.kubectl import queue_lookup, queue_table  # noqa: PLC0415 - the other commands know no queues
+
+    asked = _Asked(given)
+    rows = [row for row in _rows(asked.reader()) if asked.namespace in ("", row.namespace)]
+    read = queue_lookup.read_queues(asked.kubectl, asked.namespace)
+    lines = queue_table.lines_of(rows, read)
+    if name is not None:
+        namespace = asked.own_namespace()
+        named = [line.name for line in lines if line.name]
+        lines = [line for line in lines if line.is_called(name, namespace)]
+        if not lines:
+            there = f"there are {listed(named, _MOST_QUEUES)}" if named else "no pod here names one"
+            raise ExporterError(f"{name}: no such queue -> {there}; -A looks in all namespaces")
+    for words in read.not_read:
+        print(f"not read: {words}", file=sys.stderr)
+    content = {"queues": [line.as_json() for line in lines], "not_read": read.not_read}
+    _write(content, output, queue_table.table(lines, datetime.now(UTC), with_pods=name is not None))
 
 
 @commands.command("why")
