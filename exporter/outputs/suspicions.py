@@ -40,7 +40,7 @@ def _memory(suspected: SuspectedOutOfMemory) -> str:
         pod = f"{suspected.neighbour.namespace}/{suspected.neighbour.pod}"
         amounts += f", {_gib(suspected.neighbour_mib)} of them held by the pod {pod}"
     if suspected.more_devices:
-        amounts += f", and {counted(suspected.more_devices, 'more device')} of it like that"
+        amounts += f"; {suspected.more_devices} more of its devices like it"
     if suspected.ratio >= FULL:
         return f"{whose} was full ({amounts})"
     return f"a look at {whose} ({amounts})"

@@ -20,6 +20,9 @@ def chance(*seeds: object) -> float:
 
 DAY = 86_400.0
 MORNING = 10 * 3600.0  # the hour of the day at which a simulated node begins
+# What work that fills a device takes of it, as a multiple of what others take at most, and after how long (seconds).
+MOST_MEMORY = 1.1
+FILLED_SECONDS = 20.0
 _SLOT = 10.0  # activity wavers from slot to slot
 
 
@@ -86,6 +89,12 @@ def _batch(seed: object, age: float, clock: float) -> WorkloadUse:
     return _at(0.65, seed, clock, WorkloadUse(memory=0.5, tensor=0.2, dram=0.45, pcie=0.1))
 
 
+def _filling(seed: object, age: float, clock: float) -> WorkloadUse:
+    """Work that takes more and more memory, until there is no more: its allocator keeps what it has."""
+    memory = 0.15 + (MOST_MEMORY - 0.15) * min(1.0, age / FILLED_SECONDS)
+    return _at(0.7, seed, clock, WorkloadUse(memory=memory, tensor=0.3, dram=0.5, pcie=0.1))
+
+
 def _at(busy: float, seed: object, clock: float, at_full: WorkloadUse, wavers: float = 0.06) -> WorkloadUse:
     """The use at an activity of about `busy`, which wavers by the part `wavers` of it.
 
@@ -105,12 +114,14 @@ SERVING = "serving"
 NOTEBOOK = "notebook"
 BATCH = "batch"
 BURN_IN = "burn-in"
+FILLING = "filling"
 _PHASES: dict[str, Callable[[object, float, float], WorkloadUse]] = {
     TRAINING: _training,
     SERVING: _serving,
     NOTEBOOK: _notebook,
     BATCH: _batch,
     BURN_IN: _burn_in,
+    FILLING: _filling,
     "train-resnet": _training,
     "finetune-llm": _training,
     "serve-embeddings": _serving,

@@ -297,10 +297,10 @@ class Machine:
                 if not shares or not container.running or container.is_reservation:
                     continue
                 key = (pod.namespace, pod.name, f"{pod.uid}/{container.name}")
-                if key in born:
-                    self._born[key] = born[key]
-                elif pod.began is not None:
+                if pod.began is not None:
                     self._born[key] = pod.began
+                elif key in born:
+                    self._born[key] = born[key]
                 else:
                     self._born[key] = self.life - (_OLDEST * chance(self.seed, key, "age") if is_first else 0.0)
                 for device_id, size in shares.items():

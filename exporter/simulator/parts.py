@@ -205,6 +205,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedEnd:
+    """How a container ended: its exit code, the kubelet's reason, the second since 1970, and which start it was."""
+
+    exit_code: int
+    reason: str
+    at_seconds: int
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """A container.
 
@@ -220,6 +230,8 @@ class Container:
         is_sidecar: it is one of the pod's init containers, and runs on.
         is_reservation: it holds its devices for others, and uses none of them.
         running: whether it runs; not in a crash loop.
+        starts: how often the kubelet started it anew.
+        end: its last end; None if it has run all the time.
         ailing: its devices (ids, CDI names) that are not healthy, each with its health and a message.
         uses: the GPUs (by UUID) that it uses although the kubelet did not give it them.
     """
@@ -235,6 +247,8 @@ class Container:
     is_sidecar: bool = False
     is_reservation: bool = False
     running: bool = True
+    starts: int = 0
+    end: SimulatedEnd | None = None
     ailing: tuple[tuple[str, str, str], ...] = ()
     uses: tuple[str, ...] = ()
 

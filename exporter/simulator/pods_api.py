@@ -14,6 +14,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def pod_message(pod: Pod) -> bytes:
         "annotations": {"kubernetes.io/config.source": "file" if pod.is_static else "api", **dict(pod.annotations)},
     }
     content["spec"] = {kind: [_as_message(container) for container in of_kind] for kind, of_kind in spec(pod).items()}
+    for kind in ("containerStatuses", "initContainerStatuses"):
+        content["status"][kind] = [_as_status(status) for status in content["status"][kind]]
     body: bytes = messages.Pod(**content).SerializeToString()
     return body
 
@@ -45,6 +48,17 @@ def _as_message(container: dict[str, Any]) -> dict[str, Any]:
     limits = container["resources"].get("limits", {})
     quantities = {resource: {"string": number} for resource, number in limits.items()}
     return {"name": container["name"], "resources": {"limits": quantities}}
+
+
+def _as_status(status: dict[str, Any]) -> dict[str, Any]:
+    """A container's status, as far as the message here has it: of states only those of a container that ended."""
+    fields = {name: status[name] for name in ("name", "containerID", "allocatedResourcesStatus")}
+    for name in ("state", "lastState"):
+        terminated = status[name].get("terminated")
+        if terminated:
+            finished = {"seconds": round(datetime.fromisoformat(terminated["finishedAt"]).timestamp())}
+            fields[name] = {"terminated": {**terminated, "finishedAt": finished}}
+    return fields
 
 
 def described(pod: Pod) -> dict[str, Any]:
@@ -72,11 +86,37 @@ def described(pod: Pod) -> dict[str, Any]:
 
 def _status(pod: Pod, container: Container) -> dict[str, Any]:
     allocated = _allocated(container)
+    state, last_state = _states(pod, container)
     return {
         "name": container.name,
+        "state": state,
+        "lastState": last_state,
+        "restartCount": container.starts,
         "containerID": container_id(pod, container.name),
         "allocatedResourcesStatus": allocated,
     }
+
+
+def _states(pod: Pod, container: Container) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A container's state and last state, as a recorded kubelet had them (1.36.2)."""
+    end = container.end
+    if end is None:
+        return {"running": {}}, {}
+    terminated = {
+        "terminated": {
+            "exitCode": end.exit_code,
+            "reason": end.reason,
+            "finishedAt": f"{datetime.fromtimestamp(end.at_seconds, UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "containerID": _id_of_start(pod, container.name, end.start),
+        }
+    }
+    if pod.has_ended:
+        return terminated, {}
+    if container.running:
+        return {"running": {}}, terminated
+    name = f"container={container.name} pod={pod.name}_{pod.namespace}({pod.uid})"
+    waiting = {"reason": "CrashLoopBackOff", "message": f"back-off 10s restarting failed {name}"}
+    return {"waiting": waiting}, terminated
 
 
 def spec(pod: Pod) -> dict[str, list[dict[str, Any]]]:
@@ -114,8 +154,14 @@ def _allocated(container: Container) -> list[dict[str, Any]]:
 
 
 def container_id(pod: Pod, container: str) -> str:
-    """A container's id in containerd's form. It depends only on the pod's UID and the container's name."""
-    return f"containerd://{hashlib.sha256(f'{pod.uid} {container}'.encode()).hexdigest()}"
+    """A container's id in containerd's form, which depends on the pod's UID, the container's name and its starts."""
+    starts = next((one.starts for one in pod.containers if one.name == container), 0)
+    return _id_of_start(pod, container, starts)
+
+
+def _id_of_start(pod: Pod, container: str, start: int) -> str:
+    text = f"{pod.uid} {container} {start}" if start else f"{pod.uid} {container}"
+    return f"containerd://{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 class SimulatedPodsApi:

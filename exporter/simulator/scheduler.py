@@ -4,8 +4,9 @@
   together. They wait in a queue for nodes.
 - On the other nodes there are notebooks, which hold much and use little; services, with more replicas by day than by
   night; and short jobs.
-- Applications crash. If there are several nodes, now and then a GPU falls off the bus: its node is drained, its kubelet
-  restarts, an administrator tests the GPUs without asking the kubelet for them, and the node is filled anew.
+- Applications crash, run out of GPU memory, or are killed for the machine's memory, by turns.
+- If there are several nodes, now and then a GPU falls off the bus: its node is drained, its kubelet restarts, an
+  administrator tests the GPUs without asking the kubelet for them, and the node is filled anew.
 
 Time is the pods' time (life), in seconds.
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import count, cycle
 
 from exporter.simulator.failure import GpuFailure
-from exporter.simulator.job_phases import BATCH, BURN_IN, NOTEBOOK, SERVING, TRAINING, daytime
+from exporter.simulator.job_phases import BATCH, BURN_IN, FILLING, NOTEBOOK, SERVING, TRAINING, daytime
 from exporter.simulator.parts import GPU_RESOURCE, Container, Pod, Slot
 from exporter.simulator.world import XIDS, World
 
@@ -61,6 +62,9 @@ _TOO_MANY = 1.15  # replicas go if there are so many times the wanted number
 _WAVE = 0.3  # the load of services rises and falls by this part of it
 _WAVE_SECONDS = 1_100.0
 _CRASH_SECONDS = 400.0  # between two crashes on a node
+_TURNS = 4  # of crashes: for lack of GPU memory, by an XID, for lack of the machine's memory, by an XID
+_FULL_NS = 60_000_000_000  # of real time, in which every reader of the GPUs sees that one is full
+_OOM_KILLED = 137
 _FIRST_FAILURE = 240.0
 _FAILURE_SECONDS = 900.0
 _FEW_NODES = 20
@@ -89,6 +93,19 @@ class Work:
     nodes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """A pod, by its UID, that takes all memory of its GPUs, and ends at a moment of its machine's clock.
+
+    `work` is what it did before, and does again.
+    """
+
+    world: World
+    uid: str
+    ends_ns: int
+    work: tuple[str, str] | None
+
+
 class Scheduler:
     """Lets the pods of these nodes come and go."""
 
@@ -104,6 +121,8 @@ class Scheduler:
         self._queue: list[Work] = []  # trainings; `_passed` of them have begun before the first
         self._passed = 0
         self._again: list[Work] = []  # work that lost its place on the nodes for all
+        self._filling: list[_Filling] = []
+        self._crashes = 0
         self._are_several = len(worlds) > 1
         self._for_trainings: Sequence[World] = ()
         if self._are_several:
@@ -127,6 +146,7 @@ class Scheduler:
         for world in self._worlds:
             world.recover()
         self._mend()
+        self._run_out()
         self._end()
         crashes = (self._now - before) * (1 + len(self._worlds) / 20) / _CRASH_SECONDS
         if self._random.random() < -math.expm1(-crashes):
@@ -174,8 +194,36 @@ class Scheduler:
     def _crash(self) -> None:
         world = self._random.choice(self._worlds)
         holders = [pod for pod in world.pods if pod.devices and not pod.has_ended]
-        if holders:
-            world.crash(self._random.choice(holders), self._random.choice(XIDS))
+        if not holders:
+            return
+        pod, xid = self._random.choice(holders), self._random.choice(XIDS)
+        turn = self._crashes % _TURNS
+        self._crashes += 1
+        is_in_step = pod.work is not None and pod.work[0] == TRAINING  # with pods on other nodes
+        if turn == 0 and _has_all_memory(pod) and not is_in_step:
+            self._let_fill(world, pod)
+        elif turn == _TURNS // 2:
+            world.fall(pod, _OOM_KILLED, "OOMKilled")
+        else:
+            world.crash(pod, xid)
+
+    def _let_fill(self, world: World, pod: Pod) -> None:
+        """Let a pod take more memory of its GPUs, until it has all."""
+        ends_ns = world.machine.clock() + _FULL_NS
+        self._filling.append(_Filling(world, pod.uid, ends_ns, pod.work))
+        seed = pod.work[1] if pod.work else pod.name
+        world.change(pod, replace(pod, work=(FILLING, seed), began=self._now))
+
+    def _run_out(self) -> None:
+        """End the containers that asked for more GPU memory than there is."""
+        for filling in tuple(self._filling):
+            world = filling.world
+            pod = next((pod for pod in world.pods if pod.uid == filling.uid and not pod.has_ended), None)
+            if pod is not None and world.machine.clock() < filling.ends_ns:
+                continue
+            self._filling.remove(filling)
+            if pod is not None:
+                world.fall(world.change(pod, replace(pod, work=filling.work)))
 
     def _mend(self) -> None:
         """Lose a GPU if it is time, and take the next step on a node with a lost GPU."""
@@ -351,6 +399,12 @@ class Scheduler:
 def _has_whole_gpus(world: World) -> bool:
     """Whether a node has GPUs, and hands all of them out whole."""
     return bool(world.gpus) and all(gpu.slots[0][0] == GPU_RESOURCE for gpu in world.gpus)
+
+
+def _has_all_memory(pod: Pod) -> bool:
+    """Whether the devices of a pod are its own: whole GPUs or MIG instances, and neither shares nor units."""
+    is_chosen = any(container.chosen or container.parts for container in pod.containers)
+    return not is_chosen and not any("::" in device for device in pod.devices)
 
 
 def _has_lost(world: World) -> bool:

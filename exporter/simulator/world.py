@@ -23,6 +23,7 @@ from exporter.simulator.parts import (
     Container,
     Instance,
     Pod,
+    SimulatedEnd,
     SimulatedGpu,
     Slot,
 )
@@ -284,14 +285,23 @@ class World:
         crashed, device = next((gpu, device) for gpu in self.gpus for device in pod.devices if device in ids_of(gpu))
         is_instance = any(mig.device_id == device for mig in crashed.instances)
         self.machine.add_xid(crashed.uuid, xid, (pod.uid, device if is_instance else crashed.uuid))
-        if not serves(pod.work[0] if pod.work else pod.owner[1]):
-            return self.end(pod, "Failed")
-        waiting = tuple(replace(container, running=False) for container in pod.containers)
-        return self.change(pod, replace(pod, containers=waiting))
+        return self.fall(pod)
 
-    def end(self, pod: Pod, phase: str = "Succeeded") -> Pod:
-        """End a pod, which gives its devices back but stays until it is removed. Returns the pod's new state."""
-        return self.change(pod, replace(pod, phase=phase))
+    def fall(self, pod: Pod, exit_code: int = 1, reason: str = "Error") -> Pod:
+        """Let a pod's containers end by themselves, with this exit code and the kubelet's reason: see `crash`."""
+        if not serves(pod.work[0] if pod.work else pod.owner[1]):
+            return self.end(pod, "Failed", exit_code, reason)
+        waiting = _ended(pod, exit_code, reason)
+        return self.change(pod, replace(waiting, containers=tuple(map(_stopped, waiting.containers))))
+
+    def end(self, pod: Pod, phase: str = "Succeeded", exit_code: int = 1, reason: str = "Error") -> Pod:
+        """End a pod, which gives its devices back but stays until it is removed. Returns the pod's new state.
+
+        `exit_code` and `reason` are those of a pod that has failed.
+        """
+        has_failed = phase == "Failed"
+        ended = _ended(pod, exit_code, reason) if has_failed else _ended(pod, 0, "Completed")
+        return self.change(pod, replace(ended, phase=phase))
 
     def change(self, old: Pod, new: Pod) -> Pod:
         """Replace a pod by its new state, which it returns."""
@@ -373,6 +383,25 @@ def ids_of(gpu: SimulatedGpu) -> set[str]:
 
 
 def _running(pod: Pod) -> Pod:
+    """The pod, whose kubelet starts its containers anew."""
     if all(container.running for container in pod.containers):
         return pod
-    return replace(pod, containers=tuple(replace(container, running=True) for container in pod.containers))
+    return replace(pod, containers=tuple(map(_started, pod.containers)))
+
+
+def _started(container: Container) -> Container:
+    return container if container.running else replace(container, running=True, starts=container.starts + 1)
+
+
+def _stopped(container: Container) -> Container:
+    return replace(container, running=False)
+
+
+def _ended(pod: Pod, exit_code: int, reason: str) -> Pod:
+    """The pod, whose running containers have ended now."""
+    now = int(time.time())
+    containers = []
+    for container in pod.containers:
+        end = SimulatedEnd(exit_code=exit_code, reason=reason, at_seconds=now, start=container.starts)
+        containers.append(replace(container, end=end) if container.running else container)
+    return replace(pod, containers=tuple(containers))

@@ -164,3 +164,35 @@ def test_a_pod_with_a_token_of_the_lost_gpu_is_told_of_it_though_it_has_another(
     died.failure.end_holders()
     died.failure.repair()
     assert not any(container.ailing for pod in died.world.pods for container in pod.containers)
+
+
+class TestEnds:
+    """How containers end, as the kubelet says it."""
+
+    @staticmethod
+    def ends(world: World, **of_end: Any) -> dict[str, Any]:
+        pod = next(pod for pod in world.pods if pod.devices)
+        (status, *_) = described(world.fall(pod, **of_end))["status"]["containerStatuses"]
+        return dict(status)
+
+    def test_a_job_ends_for_good(self) -> None:
+        world = World(gpus=1, seed=1)
+        gpu = world.gpus[0].uuid
+        main = Container(name="main", devices=(("nvidia.com/gpu", gpu),))
+        world.pods = (Pod(namespace="ml", name="job", uid="1", containers=(main,), work=("batch", "x")),)
+        status = self.ends(world)
+        assert (status["state"]["terminated"]["exitCode"], status["lastState"]) == (1, {})
+        assert status["state"]["terminated"]["containerID"] == status["containerID"]
+
+    def test_a_service_waits_and_starts_anew_with_another_id(self) -> None:
+        world = World(gpus=1, seed=1)
+        main = Container(name="main", devices=(("nvidia.com/gpu", world.gpus[0].uuid),))
+        world.pods = (Pod(namespace="ml", name="chat", uid="1", containers=(main,), work=("serving", "x")),)
+        status = self.ends(world, exit_code=137, reason="OOMKilled")
+        assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert status["lastState"]["terminated"]["reason"] == "OOMKilled"
+        assert (status["restartCount"], status["lastState"]["terminated"]["containerID"]) == (0, status["containerID"])
+        world.recover()
+        (again,) = described(world.pods[0])["status"]["containerStatuses"]
+        assert (again["restartCount"], again["state"], again["lastState"]) == (1, {"running": {}}, status["lastState"])
+        assert again["containerID"] != status["containerID"]
