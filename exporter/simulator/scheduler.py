@@ -192,6 +192,7 @@ class Scheduler:
                 waiting.insert(0, rest)
 
     def _crash(self) -> None:
+        """Let a pod with devices fail: by turns for lack of memory, the GPU's or the machine's, and by an XID."""
         world = self._random.choice(self._worlds)
         holders = [pod for pod in world.pods if pod.devices and not pod.has_ended]
         if not holders:
