@@ -220,6 +220,20 @@ for path in sorted(pathlib.Path(exporter.probe.__file__).parent.glob("*.bpf.o"))
     assert not [*exporter.root.glob("usr/bin/clang*"), *exporter.root.glob("usr/include/bpf")]
 
 
+# issue 26, "Less in the way"
+async def test_it_has_no_simulator_and_says_how_to_get_one(exporter: Running, simulated: SimulatedNode) -> None:
+    folder = simulated.socket.parent
+    for command in (("demo",), ("bundle", "test", "/x.tar.gz")):
+        code, said = await locked_down(exporter, folder, "pod-gpu-metrics-exporter", *command)
+        assert (code, said.count("\n")) == (2, 1)
+        assert "pip install 'pod-gpu-metrics-exporter[demo]'" in said
+    installed = exporter.root / "opt/exporter"
+    assert not [path for path in installed.rglob("*") if "simulator" in path.name]
+    pages = {path.name for path in (installed / "docs").iterdir()}
+    assert {"alerts.md", "troubleshooting.md", "health.md"} <= pages
+    assert not pages & {"design.md", "performance.md", "demo.md"}
+
+
 # issue 7, line 15
 async def test_a_healthcheck_is_small(exporter: Running, simulated: SimulatedNode) -> None:
     """25 MB and no more, every 30 s; its time is in `make bench`.
