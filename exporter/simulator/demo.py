@@ -131,6 +131,12 @@ _HELP = Help(
     "--strangers", "Pods that use a GPU which the kubelet did not give them, a GPU each.", click.IntRange(0), default=0
 )
 @_takes(
+    "--stuck",
+    "Pairs of pods with two GPUs each: one hangs in a collective, one waits for data. Not with --speed.",
+    click.IntRange(0),
+    default=0,
+)
+@_takes(
     "--allocator",
     "Who hands out the GPUs that are left, and chooses them itself, whatever ids the kubelet picks.",
     click.Choice(_ALLOCATORS),
@@ -195,6 +201,7 @@ def demo(
     claims: int | None,
     units: int,
     strangers: int,
+    stuck: int,
     allocator: str | None,
     generation: str,
     counters: str,
@@ -214,8 +221,7 @@ def demo(
 
     is_alone = nodes == 1
     _check_flags(nodes, settings_file, given)
-    if allocator == "ascend" and (nodes > 1 or any((shared, mig, claims, units, fails != NEVER))):
-        raise click.UsageError(_NO_ASCEND)
+    _check_ascend(allocator, nodes > 1 or any((shared, mig, claims, units, fails != NEVER)))
     of_node = {**_counters(counters, fails), "with_parents": not is_alone, "collect_seconds": collect_interval}
     simulated = []
     for number in range(nodes):
@@ -225,7 +231,7 @@ def demo(
         name = socket.gethostname() if is_alone else f"gpu-node-{number + 1}"
         of_node["fails"] = NEVER if number else fails
         simulated.append(SimulatedNode(World(gpus=gpus, **parts), name, generation, **of_node))
-    asyncio.run(_demo(simulated, seed, strangers, max(STEP_SECONDS / speed, LEAST_STEP_SECONDS), given, settings_file))
+    asyncio.run(_demo(simulated, seed, strangers, stuck, speed, given, settings_file))
 
 
 def _counters(counters: str, fails: Fails) -> dict[str, Any]:
@@ -258,6 +264,11 @@ def _check_flags(nodes: int, settings_file: Path | None, given: AnyObject) -> No
         raise click.UsageError("--settings-file goes with one node: it says where a kubelet and dcgm-exporter are")
     if nodes > 1 and "off" in given["dcgm_mode"]:
         raise click.UsageError("--dcgm.mode off goes with one node: a process has one NVML")
+
+
+def _check_ascend(allocator: str | None, is_mixed: bool) -> None:
+    if allocator == "ascend" and is_mixed:
+        raise click.UsageError(_NO_ASCEND)
 
 
 def _is_mixed(number: int, gpus: int) -> bool:
@@ -293,14 +304,18 @@ async def _demo(
     simulated: Sequence["SimulatedNode"],
     seed: int,
     strangers: int,
-    step_seconds: float,
+    stuck: int,
+    speed: float,
     given: dict[str, Any],
     settings_file: Path | None,
 ) -> None:
     """Fill the nodes with pods, and serve them until the program ends."""
     from exporter.simulator.scheduler import Scheduler  # noqa: PLC0415 - as in `demo`
 
+    for node in simulated:
+        node.world.add_stuck(stuck)
     scheduler = Scheduler([node.world for node in simulated], [node.failure for node in simulated], seed=seed)
+    step_seconds = max(STEP_SECONDS / speed, LEAST_STEP_SECONDS)
     for node in simulated:
         node.has_device_checkpoint = bool(node.world.allocator)
         node.world.add_strangers(strangers)

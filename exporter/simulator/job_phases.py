@@ -24,10 +24,15 @@ MORNING = 10 * 3600.0  # the hour of the day at which a simulated node begins
 MOST_MEMORY = 1.1
 FILLED_SECONDS = 20.0
 _SLOT = 10.0  # activity wavers from slot to slot
+_TRAINS_BEFORE_IT_HANGS = 150.0
+_TRAINS_BEFORE_IT_STARVES = 750.0
 
 
 class WorkloadUse(NamedTuple):
-    """A container's use of a device at a moment. Each field is a part of what the device can do (0 to 1)."""
+    """A container's use of a device at a moment. Each field is a part of what the device can do (0 to 1).
+
+    `waits` is the part of the activity in which kernels only poll, and so draw little power.
+    """
 
     activity: float = 0.0
     memory: float = 0.0
@@ -35,6 +40,7 @@ class WorkloadUse(NamedTuple):
     dram: float = 0.0
     pcie: float = 0.0
     nvlink: float = 0.0
+    waits: float = 0.0
 
 
 def use(workload: str, seed: object, age: float, clock: float) -> WorkloadUse:
@@ -109,12 +115,34 @@ def _burn_in(seed: object, _: float, clock: float) -> WorkloadUse:
     return _at(0.97, seed, clock, WorkloadUse(memory=0.9, tensor=0.8, dram=0.7), wavers=0.03)
 
 
+def _hung(seed: object, age: float, clock: float) -> WorkloadUse:
+    """A training whose collective waits for a rank that never comes: from its third minute on kernels only poll."""
+    if age < _TRAINS_BEFORE_IT_HANGS:
+        return _steady(seed, clock)
+    polls = 0.97 + 0.03 * chance(seed, "polls", int(clock // _SLOT))
+    return WorkloadUse(activity=1.0, memory=0.85, dram=0.001 + 0.001 * polls, waits=polls)
+
+
+def _starving(seed: object, age: float, clock: float) -> WorkloadUse:
+    """A training whose loader falls behind in its thirteenth minute: from then on a step now and then."""
+    if age < _TRAINS_BEFORE_IT_STARVES:
+        return _steady(seed, clock)
+    busy = 0.005 + 0.08 * chance(seed, "steps", int(clock // _SLOT))
+    return _at(busy, seed, clock, WorkloadUse(memory=0.85, tensor=0.6, dram=0.55, pcie=0.01, nvlink=0.1), wavers=0.5)
+
+
+def _steady(seed: object, clock: float) -> WorkloadUse:
+    return _at(0.93, seed, clock, WorkloadUse(memory=0.85, tensor=0.5, dram=0.45, pcie=0.01, nvlink=0.3))
+
+
 TRAINING = "training"
 SERVING = "serving"
 NOTEBOOK = "notebook"
 BATCH = "batch"
 BURN_IN = "burn-in"
 FILLING = "filling"
+HUNG = "hung"
+STARVING = "starving"
 _PHASES: dict[str, Callable[[object, float, float], WorkloadUse]] = {
     TRAINING: _training,
     SERVING: _serving,
@@ -122,6 +150,8 @@ _PHASES: dict[str, Callable[[object, float, float], WorkloadUse]] = {
     BATCH: _batch,
     BURN_IN: _burn_in,
     FILLING: _filling,
+    HUNG: _hung,
+    STARVING: _starving,
     "train-resnet": _training,
     "finetune-llm": _training,
     "serve-embeddings": _serving,

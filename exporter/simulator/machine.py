@@ -27,6 +27,7 @@ LIMIT_MW = 700_000
 PJ_PER_MJ = 1_000_000_000
 _IDLE_MW = 70_000
 _FULL_MW = 740_000  # a GPU's power at full activity without its limit, which is a little lower
+_POLLING = 0.08  # of that: an H100 hung in a collective draws 100 to 150 W (NVIDIA/nccl issue 1550)
 _MOST_MW = {0: LIMIT_MW, SW_THERMAL: 500_000, HW_THERMAL: 350_000}
 _BOOST_MHZ = 1980
 _IDLE_MHZ = 345
@@ -65,11 +66,14 @@ class Board:
     violations_ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VIOLATIONS, 0))
     events: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EVENTS, 0))
 
-    def load(self, activity: float, air: float = AIR_CELSIUS) -> None:
-        """Set the GPU's activity (0 to 1) and the temperature of its air (°C) from now on."""
+    def load(self, activity: float, air: float = AIR_CELSIUS, *, waits: float = 0.0) -> None:
+        """Set the GPU's activity (0 to 1) and the temperature of its air (°C) from now on.
+
+        In the part `waits` of its time, which is part of the activity, kernels only poll.
+        """
         self.activity = activity
         self.air = air
-        wanted = _IDLE_MW + round((_FULL_MW - _IDLE_MW) * activity)
+        wanted = _IDLE_MW + round((_FULL_MW - _IDLE_MW) * (activity - waits * (1 - _POLLING)))
         thermal = self._thermal()
         self.power_mw = min(wanted, _MOST_MW[thermal])
         reasons = 0 if activity else GPU_IDLE
@@ -275,7 +279,8 @@ class Machine:
             air = AIR_CELSIUS + 3 * chance(self.seed, gpu.index)
             if number == hot:
                 air += _HOT_CELSIUS
-            self.boards[gpu.uuid].load(self.use_of(gpu.uuid).activity, air)
+            of_gpu = self.use_of(gpu.uuid)
+            self.boards[gpu.uuid].load(of_gpu.activity, air, waits=min(of_gpu.activity, of_gpu.waits))
 
     def _of_instances(self, gpu: SimulatedGpu) -> WorkloadUse:
         """The whole GPU's use: the sum of its instances' uses, weighted by their compute slices."""
@@ -351,4 +356,5 @@ def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:
 def _of_holder(holder: _SimulatedUse, life: float) -> WorkloadUse:
     use_now = use(holder.workload, holder.seed, life - holder.born, life)
     nvlink = use_now.nvlink if holder.is_linked else 0.0
-    return use_now._replace(activity=use_now.activity * holder.pace, nvlink=nvlink)
+    pace = 1.0 if use_now.waits else holder.pace
+    return use_now._replace(activity=use_now.activity * pace, nvlink=nvlink)

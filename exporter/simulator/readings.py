@@ -139,15 +139,17 @@ def _memory(used: int, total: int, reserved: int) -> dict[str, Reading]:
 
 def _profiled(use: WorkloadUse) -> dict[str, Reading]:
     """The profiling counters' values inside a GPU or an instance, 0 to 1."""
+    works = use.activity - min(use.activity, use.waits)
+    polls = use.activity - works  # by a few warps, on some of the processors
     ratios = {
         "GR_ENGINE_ACTIVE": use.activity,
-        "SM_ACTIVE": use.activity * 0.9,
-        "SM_OCCUPANCY": use.activity * 0.45,
+        "SM_ACTIVE": works * 0.9 + polls * 0.2,
+        "SM_OCCUPANCY": works * 0.45 + polls * 0.05,
         "PIPE_TENSOR_ACTIVE": use.tensor,
         "DRAM_ACTIVE": use.dram,
-        "PIPE_INT_ACTIVE": use.activity * 0.12,
-        "PIPE_FP16_ACTIVE": use.activity * 0.06,
-        "PIPE_FP32_ACTIVE": use.activity * 0.2,
+        "PIPE_INT_ACTIVE": works * 0.12 + polls * 0.005,
+        "PIPE_FP16_ACTIVE": works * 0.06,
+        "PIPE_FP32_ACTIVE": works * 0.2,
         "PIPE_FP64_ACTIVE": 0.0,
     }
     return {_PROF + name: round(ratio, 6) for name, ratio in ratios.items()}

@@ -12,7 +12,7 @@ from itertools import chain
 
 from exporter.model.devices import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB, Claim
 from exporter.simulator.allocators import SimulatedAllocator
-from exporter.simulator.job_phases import serves
+from exporter.simulator.job_phases import HUNG, STARVING, serves
 from exporter.simulator.machine import Machine
 from exporter.simulator.parts import (
     DRA_DRIVER,
@@ -33,6 +33,7 @@ XIDS = (13, 31, 31, 43, 94)
 # the usual numbers of a resource that pods have
 _WANTED = {GPU_RESOURCE: (1, 1, 2), CORES: (1, 2, 3, REPLICAS)}
 _MEMORY_UNITS = 318  # of a GPU
+_GPUS_OF_STUCK = 2
 _NAMES = uuid.UUID(int=0)
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 Slots = tuple[Slot, ...]
@@ -270,6 +271,16 @@ class World:
         uncut.sort(key=lambda gpu: gpu.uuid not in held)
         shells = [Container(name="shell", uses=(gpu.uuid,)) for gpu in uncut[:count]]
         self.pods += tuple(self.make.pod("research", "debug", (shell,)) for shell in shells)
+
+    def add_stuck(self, count: int) -> None:
+        """Add so many pods with two whole GPUs that will hang, and as many that will wait for data, if they fit."""
+        for does in (HUNG, STARVING) * count:
+            whole = [slots[0] for _, slots in self.free() if len(slots) == 1 and slots[0][0] == GPU_RESOURCE]
+            if len(whole) < _GPUS_OF_STUCK:
+                return
+            container = Container(name="trainer", devices=tuple(whole[:_GPUS_OF_STUCK]))
+            pod = self.make.pod("research", f"{does}-job", (container,), kind="Job")
+            self.pods += (replace(pod, work=(does, pod.name), began=self.machine.life),)
 
     def recover(self) -> None:
         """Remove pods that have ended, and start crashed services again."""

@@ -1,0 +1,39 @@
+"""The simulated jobs that hang and starve, on dcgm-exporter's pages, through the watch over hangs; in virtual time."""
+
+from exporter.accounts.hang_watch import HangWatch
+from exporter.accounts.ledger import Rules
+from exporter.model.slices import at_once
+from exporter.simulator.job_phases import HUNG, STARVING
+from tests.accounts.test_hangs import EVERY
+from tests.support.ledgers import note
+from tests.support.looks import SECOND, Looks
+from tests.support.simulated import SimulatedDcgm, World
+
+MINUTES = 26
+
+
+def test_what_hangs_and_what_starves_is_told_apart_and_nobody_else_is_suspected() -> None:
+    now = [0]
+    world = World(gpus=6, seed=4, clock=lambda: now[0])
+    for idle in world.pods:
+        world.remove(idle)
+    world.add_stuck(1)
+    dcgm = SimulatedDcgm(world, counters="full")
+    hung, starving = world.pods
+    works = world.make.pod("ml", "train-resnet", world.make.containers("ml", "trainer", [next(world.free())[1][0]]))
+    world.pods = (hung, starving, works)
+    held = {pod.name: list(pod.containers[0].devices) for pod in world.pods}
+    looks, watch = Looks(), HangWatch()
+    said: dict[tuple[str, str], int] = {}
+    for look in range(MINUTES * 60 // EVERY):
+        now[0] = look * EVERY * SECOND
+        snapshot = looks.snapshot(dcgm.page(), held)
+        note(looks.ledger, snapshot, now[0], Rules())
+        at_once(watch.work_for(snapshot, looks.ledger.holders, now[0]))
+        for hang in watch.hangs.suspected:
+            ((_, name),) = hang.pods
+            said.setdefault((name, hang.reason), look * EVERY)
+    assert said.keys() == {(hung.name, "waiting_kernel"), (starving.name, "waiting_for_data")}
+    assert 750 <= said[hung.name, "waiting_kernel"] <= 850
+    assert 1350 <= said[starving.name, "waiting_for_data"] <= 1450
+    assert (hung.work, starving.work) == ((HUNG, hung.name), (STARVING, starving.name))
