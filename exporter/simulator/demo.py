@@ -25,6 +25,7 @@ from exporter.errors import ExporterError
 from exporter.lenient import AnyObject
 from exporter.node.role import NODE
 from exporter.service import Service
+from exporter.simulator.demo_parts import is_mixed_node, parts_of
 from exporter.simulator.demo_texts import say_what_to_open, say_what_to_open_of_nodes
 from exporter.simulator.fail_flag import NEVER, Fails, fails_of
 
@@ -36,11 +37,7 @@ if TYPE_CHECKING:
 STEP_SECONDS = 5.0
 LEAST_STEP_SECONDS = 2.0  # at any --speed, an owner stays long enough for the exporter to read it
 PORTS_TO_TRY = 20
-DRA_CLAIMS = 3
 MOST_NODES = 50
-# If there are several nodes, every eighth has shared and cut GPUs, beginning with the fifth.
-_FIRST_MIXED_NODE = 4
-_GPUS_OF_A_MIXED_NODE = 4
 _LATE_SECONDS = 1.0  # the most by which an allocator's word comes after the kubelet's List
 _ALLOCATORS = ("hami", "volcano", "gpushare", "kai", "ascend")
 _NO_ASCEND = "--allocator ascend goes with one node, and without --shared, --mig, --claims, --units and --fail"
@@ -225,8 +222,8 @@ def demo(
     of_node = {**_counters(counters, fails), "with_parents": not is_alone, "collect_seconds": collect_interval}
     simulated = []
     for number in range(nodes):
-        is_mixed = not allocator and (is_alone or _is_mixed(number, gpus))
-        parts = _parts(gpus, shared, mig, claims, units, is_mixed=is_mixed, is_dra_on="on" in (given["dra"] or ()))
+        is_mixed = not allocator and (is_alone or is_mixed_node(number, gpus))
+        parts = parts_of(gpus, shared, mig, claims, units, is_mixed=is_mixed, is_dra_on="on" in (given["dra"] or ()))
         parts |= {"allocator": _allocator_of(allocator, seed + number), "seed": seed + number, "speed": speed}
         name = socket.gethostname() if is_alone else f"gpu-node-{number + 1}"
         of_node["fails"] = NEVER if number else fails
@@ -271,33 +268,12 @@ def _check_ascend(allocator: str | None, is_mixed: bool) -> None:
         raise click.UsageError(_NO_ASCEND)
 
 
-def _is_mixed(number: int, gpus: int) -> bool:
-    """Whether a node has shared and cut GPUs, by its number among several."""
-    return number % 8 == _FIRST_MIXED_NODE and gpus >= _GPUS_OF_A_MIXED_NODE
-
-
 def _allocator_of(name: str | None, seed: int) -> "SimulatedAllocator | None":
     if name is None:
         return None
     from exporter.simulator.allocators import ALLOCATORS, Unkindness  # noqa: PLC0415 - as in `demo`
 
     return ALLOCATORS[name](unkindness=Unkindness(late_seconds=_LATE_SECONDS), seed=seed)
-
-
-def _parts(
-    gpus: int, shared: int | None, mig: int | None, claims: int | None, units: int, *, is_mixed: bool, is_dra_on: bool
-) -> dict[str, Any]:
-    """The numbers of a node's GPUs that are shared, cut and so on. Raises click.UsageError if they are too many."""
-    if shared is None:
-        shared = 2 if is_mixed else 0
-    if mig is None:
-        mig = int(is_mixed and shared + (claims or 0) + units < gpus)
-    if claims is None:
-        claims = min(DRA_CLAIMS, max(0, gpus - shared - mig - units)) if is_dra_on else 0
-    if shared + mig + claims + units > gpus:
-        kinds = f"--shared {shared}, --mig {mig}, --claims {claims} and --units {units}"
-        raise click.UsageError(f"{kinds} are more than --gpus {gpus}")
-    return {"shared": shared, "mig": mig, "claims": claims, "units": units, "dynamic": int(claims > 1)}
 
 
 async def _demo(
