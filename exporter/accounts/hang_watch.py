@@ -21,7 +21,11 @@ _MOST_MODELS = 16  # a node has one or two
 
 
 class HangWatch:
-    """Watches a node's jobs. `hangs` is another object after each look that changes it."""
+    """Watches a node's jobs.
+
+    `hangs` is what outputs show: the suspicions of the last look, and the last events. It is another object after each
+    look that changes it. The watch outlives a reload of the settings, as the accounts do.
+    """
 
     def __init__(self) -> None:
         self.hangs: Hangs = NO_HANGS

@@ -111,7 +111,15 @@ class _AtWork:
 
 
 class JobWatch:
-    """What is remembered of one job on its devices. A job with other devices or containers is another job."""
+    """What is remembered of one job on its devices. A job with other devices or containers is another job.
+
+    It keeps a streak for each reason, since both may be seen of one job, one after the other. Before the job starves it
+    must have worked: `_work` has for how long, and how active it usually was. `_burst_ns` is the last moment at which
+    every device did something while it starves.
+
+    Nothing is judged if a container has only a part of one of the devices: what a page shows of it is the work of
+    several.
+    """
 
     def __init__(self, held: Sequence[JobDevice], at_ns: int) -> None:
         self._held = held
@@ -127,7 +135,14 @@ class JobWatch:
         return held == self._held
 
     def look(self, signs: Signs, levels: Levels, at_ns: int) -> SuspectedHang | None:
-        """The suspicion after this look; None if there is none. `at_ns` never steps back."""
+        """The suspicion after this look; None if there is none.
+
+        Args:
+            signs: what the page shows, by device. A device that it lacks makes the look blind, and blind looks break
+                off what was seen only if they last.
+            levels: the powers that were learned, by model.
+            at_ns: the moment of the look, by a clock that never steps back.
+        """
         if not self._is_whole:
             return None
         seen = [signs[device.key] for device in self._held if device.key in signs]
@@ -249,7 +264,10 @@ def _mean(values: Iterable[float]) -> float:
 
 
 class JobWatches:
-    """The watches of all jobs of a node."""
+    """The watches of all jobs of a node.
+
+    Of each job that holds devices there is one, which begins anew if the job's containers or devices change.
+    """
 
     def __init__(self) -> None:
         self._watches: dict[Job, JobWatch] = {}

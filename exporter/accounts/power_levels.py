@@ -61,7 +61,13 @@ class _Quantile:
 
 
 class PowersOfModels:
-    """What is learned of each model; the caller bounds the number of models."""
+    """What is learned of each model; the caller bounds the number of models.
+
+    GPUs of one model on one node have the same limits, air and firmware, so they learn together. Nothing is taken from
+    a table of models: boards of one name differ, and so do their power limits.
+
+    `levels` has the models of which both powers are known. It is worked out once for each look, by `settle`.
+    """
 
     def __init__(self) -> None:
         self._idle: dict[str, _Quantile] = {}
