@@ -22,6 +22,7 @@ _BY_OWNER = {"namespace": "ml", "pod": "p", "container": "c"}
 _ROW = f'{_OWNER},UUID="GPU-a",{_OWN}'
 _OF_OTHER = f'{_OTHER},UUID="GPU-a",{_OWN}'
 _BY_ROW = {**_BY_OWNER, "UUID": "GPU-a", "node": "n"}
+OF_LINKS = "It was seen days before links went down. Let no long job begin on the GPU, and have the link looked at."
 _TWICE = {"node": "n", "problem": "scraped_twice"}
 _THERE = {f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x1500"}
 
@@ -103,6 +104,17 @@ def _process(job: str, *, at: str = "n:9400", began: int = 1700000000) -> Series
 def _copies(family: str, values: str) -> Series:
     """A sample of dcgm-exporter's, once for each of two owners, as `--sharing copy` has it."""
     return {f"{family}{{{_GPU},{owner}}}": values for owner in (_OWNER, _OTHER)}
+
+
+def _link(kind: str, values: str, *, link: str = "5", pod: str = "p") -> Series:
+    """The errors of a link while a pod holds its GPU, on a node that is older than a day."""
+    row = f'namespace="ml",pod="{pod}",container="c",UUID="GPU-a",kind="{kind}",link="{link}",{_OWN}'
+    capacity = f'node_gpu_capacity{{model="H100",{_OWN}}}'
+    return {f"pod_gpu_link_errors_total{{{row}}}": values, capacity: "8x1600"}
+
+
+def _new_node() -> Series:
+    return {f'node_gpu_capacity{{model="H100",{_OWN}}}': "_x1480 8x120"}
 
 
 def _failing(node: str, values: str) -> Series:
@@ -666,12 +678,68 @@ GPU: Cases = {
         ),
         Quiet(at="1500m", series=_copies("DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL", "2x1600")),
     ],
+    "GpuLinkErrors": [
+        Firing(
+            at="1530m",
+            series={**_link("recovery", "_x1480 1x9 2x9 3x99"), **_link("crc", "_x1480 3x100")},
+            labels={"node": "n", "UUID": "GPU-a", "link": "5"},
+            annotations={
+                "summary": "Link 5 of GPU-a on n has errors; held by nobody",
+                "description": f"Within a day: 3 crc 3 recovery. {OF_LINKS}",
+            },
+        ),
+        # of two pods, one after the other; the page has the GPU's sum alone
+        Firing(
+            at="1530m",
+            series={
+                **_link("replay", "_x1450 60x20 stale", link=""),
+                **_link("replay", "_x1475 45x99", link="", pod="q"),
+            },
+            labels={"node": "n", "UUID": "GPU-a"},
+            annotations={
+                "summary": "NVLink of GPU-a on n has errors; held by nobody",
+                "description": f"Within a day: 105 replay. {OF_LINKS}",
+            },
+        ),
+        Quiet(at="1530m", series={**_link("recovery", "_x1480 2x120"), **_link("replay", "_x1480 90x120")}),
+        # on another link each
+        Quiet(at="1530m", series={**_link("recovery", "_x1480 2x120"), **_link("recovery", "_x1480 2x120", link="6")}),
+        # of longer ago: the exporter starts anew, and keeps what it counted; it starts anew, and has forgotten it
+        Quiet(at="1530m", series=_link("recovery", "7x1490 _x9 7x90")),
+        Quiet(at="1530m", series=_link("replay", "700x1490 _x9 1x90")),
+        # the node is new to Prometheus
+        Quiet(at="1530m", series={**_link("recovery", "_x1480 500x120"), **_new_node()}),
+        # PCIe has an alert of its own, and packets are discarded on healthy links, too
+        Quiet(at="1530m", series={**_link("pcie_replay", "_x1480 999x90"), **_link("tx_discard", "_x1480 999x90")}),
+        # the other end is on a GPU that has died
+        Quiet(
+            at="1530m",
+            series={
+                **_link("recovery", "_x1480 50x120"),
+                f'pod_gpu_device_verdict{{UUID="GPU-b",verdict="gone",reason="xid",{_OWN}}}': "_x1480 1x40 stale",
+            },
+        ),
+    ],
     "GpuPcieReplays": [
         Firing(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 5, 155), labels=_BY_GPU, value="150"),
         Quiet(at="100m", series=_grows("DCGM_FI_DEV_PCIE_REPLAY_TOTAL", 5, 65)),
     ],
     "GpuPcieLinkNarrowed": [
         Firing(at="120m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "16x60 8x90"), labels=_BY_GPU, value="8"),
+        # it never had more, and could
+        Firing(
+            at="100m",
+            series={
+                **_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "8x150"),
+                f'pod_gpu_device_verdict{{verdict="degraded",reason="pcie-width",{_ROW}}}': "1x150",
+            },
+            labels=_BY_GPU,
+            value="8",
+            annotations={
+                "description": "GPU-a had more within the last day, or card and slot can do more: copies to and from it"
+                " are slower. Held by ml/p."
+            },
+        ),
         Quiet(at="120m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "8x150")),
         Quiet(at="72m", series=_copies("DCGM_FI_DEV_PCIE_LINK_WIDTH", "16x60 8x90")),
     ],

@@ -183,6 +183,8 @@ HEALTH: Cases = {
                 **verdict("degraded", "1x40", reason="dcgm-xid-error", uuid="GPU-b"),
             },
         ),
+        # one replay of a link: GpuLinkErrors counts them
+        Quiet(at="30m", series=verdict("degraded", "1x60", reason="nvlink")),
         # the neighbours of a dead GPU
         Quiet(
             at="30m",

@@ -23,7 +23,7 @@ BY_PROMETHEUS = {"up", "ALERTS"}
 # as their documentation and sources name them: docs/per-token.md
 OF_MODEL_SERVERS = {*SERVERS, *PROMPTS}
 RECORD = re.compile(
-    r"[a-z]+(?:_[a-z]+)*:[a-z_0-9]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m|worst|first_holders|queue)"
+    r"[a-z]+(?:_[a-z]+)*:[a-z_0-9]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m|new1d|worst|first_holders|queue)"
 )
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^{}]*)\}")
 BY = re.compile(r"\b(?:by|on|group_left) \(([^)]*)\)")
