@@ -11,6 +11,9 @@ from pkgutil import get_data
 from typing import NamedTuple
 
 PREFIX = "DCGM_FI_"
+# DCGM 4.6 gave most fields new names; go-dcgm had those of NVLink's throughput a little earlier
+LAST_WITH_OLDER_NAMES = "4.5.0"
+LAST_WITH_ALIASES = "4.6.1"  # DCGM 4.7 made fields of their own of some second names
 
 
 class FieldName(NamedTuple):

@@ -12,9 +12,6 @@ from exporter.dcgm.table import TABLE, DcgmField, Unit
 
 OLDER = "4.8"
 NEWER = "4.9"
-# DCGM 4.6 gave most fields new names; go-dcgm had those of NVLink's throughput a little earlier
-_LAST_WITH_OLDER_NAMES = "4.5.0"
-_LAST_WITH_BOTH = "4.6.1"
 # names of the shell version, whose samples lack most labels, so that nobody takes them for later samples
 _SHELL = "dcgm_"
 # dcgm-exporter's own list has these fields. Their names stay; only their samples' labels change.
@@ -44,14 +41,14 @@ def renamed() -> Iterator[tuple[str, str]]:
     Both are names of one number (dcgm_fields.h), so values stay. A field that is in the table has the name and the unit
     that 4.9 gives it there.
     """
-    from exporter.dcgm.dictionary import PREFIX, dictionary  # noqa: PLC0415 - most nodes never read it
+    from exporter.dcgm import dictionary  # noqa: PLC0415 - most nodes never read it
 
-    book = dictionary()
+    book = dictionary.dictionary()
     for entry in book.entries.values():
-        older = book.names(entry, _LAST_WITH_OLDER_NAMES)
-        newer = book.names(entry, _LAST_WITH_BOTH)
+        older = book.names(entry, dictionary.LAST_WITH_OLDER_NAMES)
+        newer = book.names(entry, dictionary.LAST_WITH_ALIASES)
         if older and older[-1] != newer[-1]:
-            yield PREFIX + older[-1], PREFIX + newer[-1]
+            yield dictionary.PREFIX + older[-1], dictionary.PREFIX + newer[-1]
 
 
 def names_in(generation: str) -> Mapping[str, NewName]:

@@ -1,11 +1,12 @@
 """DCGM_FI_DEV_GPU_UTIL_RATIO, one name with two units: this module settles the unit as a page comes in. Pure.
 
-In DCGM 4.6 it is a second name of field 203, in percent. Since 4.7 it is a field of its own, from 0 to 1. So a page
-whose values are in percent goes on under the field's other name, DCGM_FI_DEV_GPU_UTIL, which has been in percent ever
-since. FB_USED_RATIO is from 0 to 1 in both, as FB_USED_PERCENT was (dcgm_fields.h).
+In DCGM 4.6 it is a second name of field 203, in whole numbers of percent. Since 4.7 it is a field of its own, 0 to 1.
+The page's other names tell 4.7; where they do not, all values of the family together do, by their form. A page whose
+values are in percent goes on under the field's other name, DCGM_FI_DEV_GPU_UTIL, which has been in percent ever since.
+FB_USED_RATIO is from 0 to 1 in both, as FB_USED_PERCENT was (dcgm_fields.h).
 """
 
-from collections.abc import Sequence
+from enum import Enum, auto
 
 from exporter.dcgm.table import Unit
 from exporter.dcgm.vendors import MOST
@@ -24,6 +25,12 @@ SINCE_4_7 = (
     b"DCGM_FI_DEV_DEC_UTIL_RATIO",
     b"DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL",
     b"DCGM_FI_DEV_GPU_THERMAL_THROTTLE_SECONDS_TOTAL",
+    b"DCGM_FI_DEV_GPU_SYNC_BOOST_THROTTLE_SECONDS_TOTAL",
+    b"DCGM_FI_DEV_GPU_LIMIT_THROTTLE_SECONDS_TOTAL",
+    b"DCGM_FI_DEV_GPU_LOW_UTIL_THROTTLE_SECONDS_TOTAL",
+    b"DCGM_FI_DEV_GPU_RELIABILITY_THROTTLE_SECONDS_TOTAL",
+    b"DCGM_FI_DEV_GPU_APP_THROTTLE_SECONDS_TOTAL",
+    b"DCGM_FI_DEV_GPU_BASE_THROTTLE_SECONDS_TOTAL",
     b"DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND",
 )
 _START = b"\n" + RATIO + b"{"
@@ -37,14 +44,23 @@ _UNIT = Trouble(
 )
 
 
+class Shown(Enum):
+    """What a page shows of the unit."""
+
+    PERCENT = auto()
+    RATIO = auto()
+    NOTHING = auto()  # no value but 0 and 1
+    BOTH = auto()  # it contradicts itself
+
+
 class UtilizationUnit:
     """Settles the unit of one source's pages.
 
-    A unit that a page has shown holds until another page shows the other unit.
+    A unit that a page has shown holds until another page shows the other unit, or contradicts itself.
     """
 
     def __init__(self) -> None:
-        self._is_percent: bool | None = None
+        self._unit = Shown.NOTHING
 
     def settle(self, body: bytes, odd: list[Trouble]) -> bytes:
         """The page with names that tell the unit.
@@ -54,12 +70,14 @@ class UtilizationUnit:
         """
         if RATIO not in body:
             return body
-        first, *samples = (b"\n" + body).split(_START)
-        values = [_value(sample) for sample in samples]
-        self._learn(values, since_4_7=any(name in body for name in SINCE_4_7))
-        if self._is_percent:
+        shown = unit_shown(body)
+        if shown is not Shown.NOTHING:
+            self._unit = shown
+        if self._unit is Shown.PERCENT:
             return body.replace(RATIO, PERCENT)
-        most = 0.0 if self._is_percent is None else _MOST
+        most = _MOST if self._unit is Shown.RATIO else 0.0
+        first, samples = _samples(body)
+        values = [_value(sample) for sample in samples]
         if all(value <= most for value in values):
             return body
         odd.append(_UNIT)
@@ -68,13 +86,28 @@ class UtilizationUnit:
         ]
         return _START.join((first, *settled))[1:]
 
-    def _learn(self, values: Sequence[float], *, since_4_7: bool) -> None:
-        if since_4_7:
-            self._is_percent = False
-        elif any(value > _MOST for value in values):
-            self._is_percent = True
-        elif any(value % 1 for value in values):
-            self._is_percent = False  # field 203 has whole numbers
+
+def unit_shown(body: bytes) -> Shown:
+    """What a page shows of the unit of RATIO, by its families' names, else by the form of all values together.
+
+    DCGM 4.6's field is a whole number of percent (DCGM_FT_INT64), that of 4.7 a fraction (DCGM_FT_DOUBLE).
+    """
+    if any(name in body for name in SINCE_4_7):
+        return Shown.RATIO
+    values = [_value(sample) for sample in _samples(body)[1]]
+    has_fractions = any(value % 1 for value in values)
+    is_above_all = any(value > _MOST for value in values)
+    if has_fractions and is_above_all:
+        return Shown.BOTH
+    if has_fractions:
+        return Shown.RATIO
+    return Shown.PERCENT if is_above_all else Shown.NOTHING
+
+
+def _samples(body: bytes) -> tuple[bytes, list[bytes]]:
+    """The text before the first sample of RATIO, and the text behind the name of each."""
+    first, *samples = (b"\n" + body).split(_START)
+    return first, samples
 
 
 def _value(sample: bytes) -> float:

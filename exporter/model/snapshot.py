@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from exporter.model.driver import DeviceFile, Host
     from exporter.model.kernel import DeviceEvent
     from exporter.model.measured import Measured
+    from exporter.model.page_generation import PageGeneration
 
 # The name of the kubelet's pod-resources socket in labels, logs and `Snapshot.health`, which always has it.
 KUBELET: Final = "kubelet"
@@ -130,6 +131,7 @@ class Snapshot:
         events: the last errors in the kernel's log, the newest first; None if the log is not read.
         host: the driver's version and the kernel; None before they were read.
         device_files: the files of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded.
+        page_generations: the generations of DCGM that each source's page can be of, if a diagnosis asked for them.
         attribute: the function that made `joined`: it says which labels samples gain, by family and subject.
     """
 
@@ -156,6 +158,7 @@ class Snapshot:
     events: "tuple[DeviceEvent, ...] | None" = None
     host: "Host | None" = None
     device_files: "tuple[DeviceFile, ...] | None" = None
+    page_generations: "Mapping[str, PageGeneration]" = field(default_factory=nothing)
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)
 
     @property
@@ -179,6 +182,7 @@ class LookFacts(TypedDict, total=False):
     events: "tuple[DeviceEvent, ...] | None"
     host: "Host | None"
     device_files: "tuple[DeviceFile, ...] | None"
+    page_generations: "Mapping[str, PageGeneration]"
 
 
 def attributed(snapshot: Snapshot, subjects: Sequence[Subject], most: int) -> Iterator[Iterable[tuple[Subject, Rows]]]:

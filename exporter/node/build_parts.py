@@ -18,6 +18,7 @@ from exporter.node.small_parts import (
     BegunPart,
     HostPart,
     KernelLogPart,
+    PageGenerationsPart,
     PodsPart,
     ProbePart,
     VerdictsPart,
@@ -55,6 +56,7 @@ def make_parts(
         AllocatorPods(config.allocators, sources, owners, wanted, missed, checkpoint),
         ClaimLookUp(sources, owners, wanted),
         HostPart(sources.cache.get(HostSource, root=config.root)),
+        PageGenerationsPart(),
         WorkloadsPart(_workloads(config, sources.cache), sources, owners),
         VerdictsPart(handover.the(HealthWatch), handover.the(Verdicts), sources, owners),
     ]

@@ -20,6 +20,8 @@ from exporter.sources.kubernetes.workloads import Workloads
 from exporter.sources.long_work import in_slices
 from exporter.sources.source import Bound, Source
 
+_NVML = "nvml"  # the name of the source
+
 if TYPE_CHECKING:
     from exporter.probe.probing import Probing
     from exporter.sources.kernel_log.kernel_log_source import KernelLog
@@ -76,6 +78,27 @@ class HostPart:
     async def add(self, _: Asking, __: Snapshot) -> LookFacts:
         """The driver's device files."""
         return {"device_files": await self.host.device_files()}
+
+
+@dataclass(eq=False)
+class PageGenerationsPart:
+    """The generations of DCGM that the pages of a look can be of."""
+
+    adds_for = frozenset({Need.DIAGNOSIS})
+
+    async def add(self, asking: Asking, _: Snapshot) -> LookFacts:
+        """Those of each page that came, but for NVML's, which this program writes."""
+        from exporter.exposition.generations import generation_of  # noqa: PLC0415 - only doctor asks
+
+        ended = [read for read in asking.reads if read.done() and not read.cancelled() and read.exception() is None]
+        pages = [read.result() for read in ended]
+        return {
+            "page_generations": {
+                page.source: await in_slices(generation_of(page.came or page.body))
+                for page in pages
+                if page.source != _NVML
+            }
+        }
 
 
 @dataclass(eq=False)

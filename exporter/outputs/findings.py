@@ -70,6 +70,7 @@ _REFUSALS: Mapping[Refusal, Trouble] = {
         f"in a container, {_RUNTIME}; for a systemd unit, run pod-gpu-metrics-exporter device-access --unit NAME",
     ),
 }
+_ONE_EXPORTER_A_PAGE = "name each dcgm-exporter's own page with --dcgm.url, not one that puts several together"
 _BY_NVML = frozenset({"nvml-lost", "reset-required", "nvml"})  # reasons of verdicts
 _STRANGER_REMEDY = (
     "let it ask the kubelet for the GPU, or stop it: containers that are privileged, or have NVIDIA_VISIBLE_DEVICES=all"
@@ -150,6 +151,7 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
     joined = snapshot.joined
     for name in snapshot.page_sources:
         yield from _of_source(snapshot, name, Level.PROBLEM if joined is None else Level.WARNING)
+    yield from _of_generations(snapshot)
     if joined is None:
         return
     seen = seen_devices(snapshot)
@@ -179,6 +181,15 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
     if rejected:
         what = ", ".join(f"{count} for {reason}" for reason, count in sorted(rejected.items()))
         yield warning("page", f"lines, or parts of lines, were left out: {what}")
+
+
+def _of_generations(snapshot: Snapshot) -> Iterator[Finding]:
+    """What generation of DCGM each page can be of, by its names, labels and values."""
+    for name, generation in snapshot.page_generations.items():
+        if generation.contradicts:
+            yield warning(name, f"its page is of {generation.says()}", _ONE_EXPORTER_A_PAGE)
+        elif generation.says():
+            yield fine(name, f"its page is of {generation.says()}")
 
 
 def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:

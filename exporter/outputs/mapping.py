@@ -10,7 +10,7 @@ from exporter.lenient import Object
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Match, bare
 from exporter.model.pages import Subject
 from exporter.model.slices import Work
-from exporter.model.snapshot import Snapshot, seen_devices
+from exporter.model.snapshot import Health, Snapshot, seen_devices
 from exporter.outputs.complaints import in_parts
 from exporter.outputs.device_rows import explainer, granted_fields
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer
@@ -31,7 +31,7 @@ def debug(snapshot: Snapshot) -> Object:
     return {
         "node": snapshot.node,
         "assignments_age_seconds": snapshot.assignments_age_seconds,
-        "sources": {name: {"up": state.up, **in_parts(state.trouble)} for name, state in snapshot.health.items()},
+        "sources": {name: _source(snapshot, name, state) for name, state in snapshot.health.items()},
         # all that the kubelet handed out: GPUs by an id, units of GPUs, and resources that are left out
         "assigned": [
             *(_assigned(match.assignment, match.reason, words.assigned(match), match) for match in owners.matches),
@@ -44,6 +44,13 @@ def debug(snapshot: Snapshot) -> Object:
         "unmeasured": in_parts(snapshot.unmeasured) if snapshot.unmeasured else None,
         "processes_of_nobody": _of_nobody(snapshot.measured) if snapshot.measured else None,
     }
+
+
+def _source(snapshot: Snapshot, name: str, state: Health) -> Object:
+    """Whether a source answers, and what DCGM its page can be of."""
+    generation = snapshot.page_generations.get(name)
+    said = {"generation": generation.as_json()} if generation else {}
+    return {"up": state.up, **in_parts(state.trouble), **said}
 
 
 def _seen(subject: Subject, words: Explainer, sources: list[str]) -> Object:

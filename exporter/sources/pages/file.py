@@ -123,8 +123,15 @@ class PromFileSource(AskedSource):
         self._odd = []
         if self._vendor_pages:
             body = await in_slices(self._vendor_pages.with_dcgm(body, self._odd))
-        body = self._unit.settle(body, self._odd)
-        self.page = Page(source=self.name, body=body, read_at_seconds=before.st_mtime, moment=time.monotonic())
+        came = body
+        body = self._unit.settle(came, self._odd)
+        self.page = Page(
+            source=self.name,
+            body=body,
+            read_at_seconds=before.st_mtime,
+            moment=time.monotonic(),
+            came=came,
+        )
         self._read_as = before
         self._age_when_read = age
         self._read_at = time.monotonic()

@@ -144,7 +144,8 @@ class DcgmSource(AskedSource):
                     body = await in_slices(self._vendor_pages.with_dcgm(body, odd))
                 if self._admit:
                     body = self._admit(body)
-                body = self._unit.settle(body, odd)
+                came = body
+                body = self._unit.settle(came, odd)
                 if not await in_slices(has_sample(body)):
                     beginning = repr(body[:60].decode("ascii", "replace")) if body else "it is empty"
                     raise Malformed(
@@ -158,7 +159,13 @@ class DcgmSource(AskedSource):
                 if not self._flight.timed_out:
                     raise
                 raise self._why_late() from error
-        page = Page(source=self.name, body=body, read_at_seconds=time.time(), moment=time.monotonic())
+        page = Page(
+            source=self.name,
+            body=body,
+            read_at_seconds=time.time(),
+            moment=time.monotonic(),
+            came=came,
+        )
         self._newest = weakref.ref(page)
         return page
 

@@ -1,0 +1,123 @@
+"""The generation of DCGM that a page is of: pages of each, made and captured, and pages that do not show it."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.dcgm.dictionary import PREFIX, dictionary
+from exporter.exposition.generations import generation_of
+from exporter.exposition.units import PERCENT, RATIO
+from exporter.model.page_generation import BOTH, NEWER, OLDER, SHELL, PageGeneration
+from exporter.model.slices import at_once
+from tests.support.places import DATA
+
+BOOK = dictionary()
+PAGES = DATA / "pages"
+WITH_HOSTNAME = {"3": "Hostname", "4.8": "hostname"}
+UP_TO_4_5 = PageGeneration(first="3.3.9", last="4.5.3", names=OLDER)
+# the pages of tests/data, and what dcgm-exporter wrote them
+OF_PAGES = {
+    "1": PageGeneration(names=SHELL),
+    "3": UP_TO_4_5,
+    "60-families": UP_TO_4_5,
+    "attributed": UP_TO_4_5,
+    "links": UP_TO_4_5,
+    "mig": UP_TO_4_5,
+    "virtual": UP_TO_4_5,
+    "4.8": PageGeneration(first="4.6.0", last="4.7.0", names=OLDER),
+    "4.9": PageGeneration(first="4.7.0", last="4.7.0", names=NEWER),
+}
+
+
+def recognised(body: bytes) -> PageGeneration:
+    return at_once(generation_of(body))
+
+
+def line(name: str, value: str = "1", host: str = 'hostname="a",') -> str:
+    return f'{name}{{gpu="0",UUID="GPU-0",{host}modelName="x"}} {value}\n'
+
+
+def page_of(*lines: str) -> bytes:
+    return "".join(lines).encode()
+
+
+# issue 26, part 5
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.prom")), ids=lambda path: path.stem)
+def test_a_page_of_each_generation_is_recognised(path: Path) -> None:
+    assert recognised(path.read_bytes()) == OF_PAGES[path.stem]
+
+
+# issue 26, part 5
+@pytest.mark.parametrize("generation", [version for version in BOOK.generations if version >= "4.6"])
+def test_a_page_with_every_name_of_a_generation_is_of_it(generation: str) -> None:
+    names = sorted(PREFIX + name for name in BOOK.all_names(generation))
+    value = {RATIO.decode(): "0.87" if generation == "4.7.0" else "87"}
+    page = recognised(page_of(*(line(name, value.get(name, "1")) for name in names)))
+    assert page.names == BOTH
+    assert not page.contradicts
+    # 4.6.0 has no name that 4.6.1 lacks
+    assert page.first == generation
+    assert page.last == ("4.7.0" if generation == "4.7.0" else "4.6.1")
+
+
+# issue 26, part 5
+@given(st.randoms(use_true_random=False), st.sampled_from(BOOK.generations))
+def test_some_names_of_a_generation_never_exclude_it(pick: random.Random, generation: str) -> None:
+    names = sorted(BOOK.all_names(generation).keys() - {"DEV_GPU_UTIL_RATIO"})
+    host = 'hostname="a",' if generation >= "4.6" else 'Hostname="a",'
+    page = recognised(page_of(*(line(PREFIX + name, host=host) for name in pick.sample(names, 12))))
+    place = BOOK.generations.index
+    assert place(page.first) <= place(generation) <= place(page.last)
+    assert not page.contradicts
+
+
+# issue 26, part 5: DCGM 4.6's second names
+@pytest.mark.parametrize(
+    ("values", "last"),
+    [(["87", "0"], "4.6.1"), (["0.87", "0"], "4.7.0"), (["1", "0"], "4.7.0"), (["87", "0.5"], "4.7.0")],
+)
+def test_a_page_of_second_names_is_of_4_6_if_their_values_have_its_form(values: list[str], last: str) -> None:
+    name = RATIO.decode()
+    page = recognised(page_of(line("DCGM_FI_DEV_GPU_TEMP_CELSIUS", "33"), *(line(name, value) for value in values)))
+    assert (page.first, page.last, page.names) == ("4.6.0", last, NEWER)
+
+
+# issue 26, part 5
+@pytest.mark.parametrize(
+    ("lines", "first", "last"),
+    [
+        ([line("DCGM_FI_DEV_FB_USED", "1", 'Hostname="a",')], "3.3.9", "4.5.3"),
+        ([line("DCGM_FI_DEV_FB_USED", "4.3e+09", "")], "4.6.0", "4.7.0"),
+        ([line("DCGM_FI_DEV_POWER_USAGE", "70.500000", "")], "3.3.9", "4.5.3"),
+        ([line("DCGM_FI_DEV_FB_USED", "1", "")], "3.3.9", "4.7.0"),
+        ([line("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "1", 'Hostname="a",')], "4.0.0", "4.5.3"),
+        ([line("DCGM_FI_DEV_FB_USED", "1", ""), line("DCGM_EXP_XID_ERRORS_TOTAL", "1", "")], "4.6.0", "4.7.0"),
+        ([line("DCGM_FI_DEV_SM_CLOCK_HERTZ", "1.98e+09")], "4.6.1", "4.7.0"),
+        ([line("DCGM_FI_DEV_FB_USED_BYTES", "0")], "4.7.0", "4.7.0"),
+    ],
+)
+def test_names_labels_and_values_each_tell_a_part(lines: list[str], first: str, last: str) -> None:
+    page = recognised(page_of(*lines))
+    assert (page.first, page.last, page.contradicts) == (first, last, False)
+
+
+def test_a_page_of_several_exporters_contradicts_itself() -> None:
+    page = recognised(page_of(line("DCGM_FI_DEV_FB_USED_BYTES", host='Hostname="a",')))
+    assert page.contradicts
+    assert "several" in page.says()
+
+
+@pytest.mark.parametrize("body", [b"", b"up 1\n", b"DCGM_FI_DEV_NO_SUCH_FIELD 1\n", b"\xff\n", b"DCGM_"])
+def test_of_another_page_nothing_is_known(body: bytes) -> None:
+    assert recognised(body) == PageGeneration()
+    assert recognised(body).says() == ""
+
+
+def test_the_name_that_is_settled_is_one_that_the_dictionary_has() -> None:
+    field = BOOK.entries[203]
+    assert [PREFIX + name.text for name in field.names] == [PERCENT.decode(), RATIO.decode()]
+    assert re.fullmatch(r"4\.6\..*", field.names[1].last)
