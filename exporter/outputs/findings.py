@@ -9,8 +9,6 @@ from dataclasses import replace
 
 from exporter.dividing.instances import USUAL_SLICES, slices_of_model
 from exporter.errors import Trouble
-from exporter.exposition.lines import Reason
-from exporter.exposition.series import MOST_DEVICES
 from exporter.model.device_row import users_in_words
 from exporter.model.devices import Assignment, DeviceKey, Owners, bare
 from exporter.model.driver import DeviceFile, Refusal
@@ -18,10 +16,11 @@ from exporter.model.hangs import HANG_REMEDIES, SUSPECTED
 from exporter.model.kernel import pci_address
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
-from exporter.model.snapshot import CDI, KERNEL_LOG, KUBELET, PODS, Health, Snapshot, seen_devices
+from exporter.model.snapshot import CDI, KERNEL_LOG, KUBELET, PODS, Health, Snapshot
 from exporter.outputs.allocator_findings import of_allocators
 from exporter.outputs.device_rows import explainer, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
+from exporter.outputs.page_findings import of_generations, of_joined
 from exporter.outputs.suspicions import findings_of
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim, of_look
@@ -70,7 +69,6 @@ _REFUSALS: Mapping[Refusal, Trouble] = {
         f"in a container, {_RUNTIME}; for a systemd unit, run pod-gpu-metrics-exporter device-access --unit NAME",
     ),
 }
-_ONE_EXPORTER_A_PAGE = "name each dcgm-exporter's own page with --dcgm.url, not one that puts several together"
 _BY_NVML = frozenset({"nvml-lost", "reset-required", "nvml"})  # reasons of verdicts
 _STRANGER_REMEDY = (
     "let it ask the kubelet for the GPU, or stop it: containers that are privileged, or have NVIDIA_VISIBLE_DEVICES=all"
@@ -151,45 +149,8 @@ def of_pages(snapshot: Snapshot) -> Iterator[Finding]:
     joined = snapshot.joined
     for name in snapshot.page_sources:
         yield from _of_source(snapshot, name, Level.PROBLEM if joined is None else Level.WARNING)
-    yield from _of_generations(snapshot)
-    if joined is None:
-        return
-    seen = seen_devices(snapshot)
-    own = joined.rejected.get(Reason.RESERVED_NAME, 0)
-    if own and not seen:
-        yield problem(
-            "page",
-            "the page is an exporter's own: it has families named pod_gpu_exporter_…, and no GPU",
-            "name dcgm-exporter's port, not this program's, with --dcgm.url; both are 9400 by default",
-        )
-    elif not seen:
-        yield problem(
-            "page",
-            "no sample carries a GPU's UUID",
-            "is this dcgm-exporter's page? Labels of other names are named with --device-rules",
-        )
-    else:
-        yield fine("page", f"{joined.sample_count} samples of {len(seen)} devices")
-    if joined.unread:
-        yield warning(
-            "page",
-            f"{joined.unread} samples are of devices beyond the first {MOST_DEVICES} of their page: they go out as"
-            " they came, and have no owner, account or row of their own",
-            "no node has that many GPUs: name the page of this node's dcgm-exporter, not that of a cluster",
-        )
-    rejected = {reason: count for reason, count in joined.rejected.items() if reason != Reason.RESERVED_NAME}
-    if rejected:
-        what = ", ".join(f"{count} for {reason}" for reason, count in sorted(rejected.items()))
-        yield warning("page", f"lines, or parts of lines, were left out: {what}")
-
-
-def _of_generations(snapshot: Snapshot) -> Iterator[Finding]:
-    """What generation of DCGM each page can be of, by its names, labels and values."""
-    for name, generation in snapshot.page_generations.items():
-        if generation.contradicts:
-            yield warning(name, f"its page is of {generation.says()}", _ONE_EXPORTER_A_PAGE)
-        elif generation.says():
-            yield fine(name, f"its page is of {generation.says()}")
+    yield from of_generations(snapshot)
+    yield from of_joined(snapshot)
 
 
 def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
