@@ -49,8 +49,8 @@ def debug(snapshot: Snapshot) -> Object:
 def _source(snapshot: Snapshot, name: str, state: Health) -> Object:
     """Whether a source answers, and what DCGM its page can be of."""
     generation = snapshot.page_generations.get(name)
-    said = {"generation": generation.as_json()} if generation else {}
-    return {"up": state.up, **in_parts(state.trouble), **said}
+    shown = {"generation": generation.as_json()} if generation else {}
+    return {"up": state.up, **in_parts(state.trouble), **shown}
 
 
 def _seen(subject: Subject, words: Explainer, sources: list[str]) -> Object:
