@@ -30,8 +30,9 @@ _SOCKET = "api"
 _LONGEST_SOCKET_BYTES = 103  # of macOS; Linux takes 107
 _START_SECONDS = 10.0  # kubectl listens before it asks anybody
 _PIECE_BYTES = 256 * 1024
-# the pods of all namespaces or of one, a node, and the page in a pod
-_PATHS = r"^/api/v1/(pods|nodes/[^/]+|namespaces/[^/]+/pods(/[^/]+/proxy/metrics)?)$"
+# the pods of all namespaces or of one, nodes, and the page in a pod
+_PATHS = r"^/api/v1/(pods|nodes(/[^/]+)?|namespaces/[^/]+/pods(/[^/]+/proxy/metrics)?)$"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _NOT_GET = "^[^G]"  # GET is the only method that begins with this letter
 _UNTIL_WE_END = '"$@" & exec >/dev/null 2>&1; cat; kill $!; wait; rm -rf "$0"'  # $0 is the folder
 
@@ -106,7 +107,7 @@ class ApiProxy:
                 pipe.close()
         self._process.wait()
 
-    def get(self, path: str, seconds: float, **parameters: str) -> ApiAnswer:
+    def get(self, path: str, seconds: float, *, accept: str = "*/*", **parameters: str) -> ApiAnswer:
         """Answer of the API server at a path, in any status.
 
         Raises:
@@ -117,7 +118,7 @@ class ApiProxy:
         until = time.monotonic() + seconds
         connection = _UnixConnection(self._socket, seconds)
         try:
-            connection.request("GET", path + query)
+            connection.request("GET", path + query, headers={"Accept": accept})
             answer = connection.getresponse()
             return ApiAnswer(answer.status, _whole(answer, connection, until))
         except TimeoutError as error:
@@ -127,14 +128,14 @@ class ApiProxy:
         finally:
             connection.close()
 
-    def item(self, path: str, seconds: float, **parameters: str) -> AnyObject:
-        """An object of the API.
+    def item(self, path: str, seconds: float, *, metadata_only: bool = False, **parameters: str) -> AnyObject:
+        """An object of the API, or a list of objects, perhaps with nothing but their metadata.
 
         Raises:
             KubectlRefusal: the API server does not give it.
             Gone: there is no answer, or none that can be read.
         """
-        answer = self.get(path, seconds, **parameters)
+        answer = self.get(path, seconds, accept=_METADATA if metadata_only else "application/json", **parameters)
         if answer.refusal is not None:
             raise answer.refusal
         try:

@@ -1,4 +1,4 @@
-"""The dcgm-exporters of a cluster: pods by their labels, one a node, with the port and the scheme of their pages.
+"""The dcgm-exporters of a cluster: pods by their labels, with the port and the scheme of their pages.
 
 Labels, namespaces and ports are those of the charts and operators that install it:
 
@@ -12,14 +12,13 @@ Labels, namespaces and ports are those of the charts and operators that install 
 All of them name the container's port `metrics`, and use 9400.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.kubectl.api_proxy import ApiProxy
 from exporter.kubectl.binary import KubectlRefusal, place_of
 from exporter.kubectl.places import FLAG, container_of
 from exporter.lenient import AnyObject, mapping, mappings, text
-from exporter.model.name_order import as_people_count
 from exporter.top.transport import Gone
 
 SELECTORS = (
@@ -38,6 +37,8 @@ NAMESPACES = (
     "kube-system",
 )
 RIGHTS = "ask the cluster's admin for the ClusterRole pod-gpu-metrics-trial (deploy/kubectl/nothing-installed.yaml)"
+# NVIDIA's GPU feature discovery, which comes with its operator and its device plugin, and GKE
+_OF_GPU_NODES = ("nvidia.com/gpu.present=true", "cloud.google.com/gke-accelerator")
 _SECONDS = 20.0
 _MOST_PODS = 10_000
 _PROBES = ("readinessProbe", "livenessProbe", "startupProbe")
@@ -63,8 +64,8 @@ class DcgmPod:
         return f"/api/v1/namespaces/{self.namespace}/pods/{prefix}{self.name}:{self.port}/proxy/metrics"
 
 
-def find(api: ApiProxy, namespace: str) -> Sequence[DcgmPod]:
-    """The dcgm-exporters in a namespace, or in all (""), one for each node that has any, by node.
+def find(api: ApiProxy, namespace: str) -> Mapping[str, Sequence[DcgmPod]]:
+    """The dcgm-exporters in a namespace, or in all (""), by node. A node may have several: those that run come first.
 
     A user who may not list the pods of all namespaces gets those of the namespaces where dcgm-exporter usually is.
 
@@ -77,17 +78,29 @@ def find(api: ApiProxy, namespace: str) -> Sequence[DcgmPod]:
         if namespace or error.reason != "Forbidden":
             raise
         items = _in_usual_namespaces(api, error)
-    by_node: dict[str, DcgmPod] = {}
-    for pod in sorted(map(_dcgm_pod, items), key=lambda pod: (bool(pod.silence), pod.namespace, pod.name)):
+    by_node: dict[str, list[DcgmPod]] = {}
+    for pod in sorted(map(_dcgm_pod, items), key=lambda pod: bool(pod.silence)):
         if pod.node:
-            by_node.setdefault(pod.node, pod)
+            by_node.setdefault(pod.node, []).append(pod)
     if not by_node:
         where = f"in the namespace {namespace}" if namespace else "in this cluster"
         raise Gone(
             f"no dcgm-exporter runs {where}: no pod has one of the labels {', '.join(SELECTORS)} -> install NVIDIA's"
             f" GPU operator or dcgm-exporter; if it has other labels, add app=dcgm-exporter to its pods"
         )
-    return [by_node[node] for node in sorted(by_node, key=as_people_count)]
+    return by_node
+
+
+def nodes_with_gpus(api: ApiProxy) -> Collection[str]:
+    """The nodes that have GPUs by their labels. Empty if the user may not list nodes."""
+    names: set[str] = set()
+    for selector in _OF_GPU_NODES:
+        try:
+            nodes = api.item("/api/v1/nodes", _SECONDS, metadata_only=True, labelSelector=selector)
+        except KubectlRefusal:
+            return ()
+        names.update(place_of(node)[1] for node in mappings(nodes, "items", _MOST_PODS))
+    return names
 
 
 def _in_usual_namespaces(api: ApiProxy, refusal: KubectlRefusal) -> Sequence[AnyObject]:

@@ -5,7 +5,7 @@ shown, and the rest is named. A page that is late is shown at the next look.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -14,11 +14,12 @@ from typing import NamedTuple
 from exporter.kubectl import device_holders
 from exporter.kubectl.api_proxy import ApiAnswer, ApiProxy, TooSlow
 from exporter.kubectl.binary import KubectlRefusal
-from exporter.kubectl.dcgm_pods import RIGHTS, DcgmPod, find
+from exporter.kubectl.dcgm_pods import RIGHTS, DcgmPod, find, nodes_with_gpus
 from exporter.kubectl.gpu_requests import NodePods, offered_by, pods_of, with_holders
 from exporter.kubectl.page_rows import PageRows
 from exporter.lenient import mappings
 from exporter.model.device_row import DeviceRow
+from exporter.model.name_order import as_people_count
 from exporter.top.shown_devices import shown_of
 from exporter.top.state import View
 from exporter.top.transport import Answered, Gone
@@ -35,7 +36,10 @@ _LATER_SECONDS = 1.0  # a look after the first shows what it has after this time
 _SPEAKS_TLS = b"HTTP request to an HTTPS server"  # Go's server, as dcgm-exporter is
 _SPEAKS_OTHER = ("EOF", "malformed HTTP response", "server gave HTTP response to HTTPS client")
 _POLICY = "is the pod ready, and does a NetworkPolicy let the API server reach it?"
+_LOOK_AT_LOG = "look at the log of dcgm-exporter"
 _ASKS_FOR_MORE = "install the exporter on the nodes, which reads the page from nearby"
+_NONE_THERE = "no dcgm-exporter runs there"
+_NODE_SELECTOR = "does the nodeSelector of its DaemonSet leave the node out?"
 _PROCESSES = "dcgm-exporter's page has no processes -> install the exporter on the nodes"
 
 
@@ -59,14 +63,15 @@ class _Fetched(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _AskedNode:
-    """A node with its dcgm-exporter, and its last answer."""
+    """A node with its dcgm-exporters, of which one is enough, and its last answer."""
 
-    pod: DcgmPod
+    name: str
+    pods: Sequence[DcgmPod]
     pages: PageRows
     last: PageAnswer | None = None
     last_at: float = float("-inf")
     asking: Future[_Fetched] | None = None
-    scheme: str = ""
+    schemes: dict[DcgmPod, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -87,6 +92,7 @@ class NothingInstalled:
     of_pods_in: str = ""
     rows: Sequence[DeviceRow] = ()
     _nodes: dict[str, _AskedNode] = field(default_factory=dict)
+    _left_out: Collection[str] = ()
     _listed_at: float = float("-inf")
     _may_list_pods: bool = True
     _may_get_nodes: bool = True
@@ -99,11 +105,12 @@ class NothingInstalled:
         is_first = all(node.last is None for node in nodes)
         self._begin(nodes)
         self._take(nodes, self.wait_seconds if is_first else min(self.wait_seconds, _LATER_SECONDS))
-        answers = {node.pod.node: self._answer(node) for node in nodes}
+        answers = {node.name: self._answer(node) for node in nodes}
         rows = [row for answer in answers.values() for row in answer.rows]
         if not rows:
             raise Gone(_joined(next(iter(answers.values()))))
         self.rows = device_holders.of_namespace(rows, self.of_pods_in) if self.of_pods_in else rows
+        answers |= dict.fromkeys(self._left_out, PageAnswer(why_none=_NONE_THERE, remedy=_NODE_SELECTOR))
         about = [
             {"name": name, "missing": not answer.rows, "message": answer.why_none, "remedy": answer.remedy}
             for name, answer in answers.items()
@@ -117,14 +124,16 @@ class NothingInstalled:
         now = time.monotonic()
         if now - self._listed_at < _PODS_ARE_FRESH_SECONDS:
             return
-        pods = find(self.api, self.namespace)
+        by_node = find(self.api, self.namespace)
         self._listed_at = now
         nodes: dict[str, _AskedNode] = {}
-        for pod in pods:
-            before = self._nodes.get(pod.node)
-            is_same = before is not None and before.pod == pod
-            nodes[pod.node] = before if before and is_same else _AskedNode(pod=pod, pages=PageRows(pod.node))
+        for name in sorted(by_node, key=as_people_count):
+            before = self._nodes.get(name)
+            is_same = before is not None and before.pods == by_node[name]
+            new = _AskedNode(name=name, pods=by_node[name], pages=PageRows(name))
+            nodes[name] = before if before and is_same else new
         self._nodes = nodes
+        self._left_out = sorted(set(nodes_with_gpus(self.api)).difference(nodes), key=as_people_count)
 
     def _begin(self, nodes: Sequence[_AskedNode]) -> None:
         """Ask every node whose last answer is not fresh, and that is not being asked already."""
@@ -158,38 +167,48 @@ class NothingInstalled:
         )
 
     def _fetch(self, node: _AskedNode) -> _Fetched:
-        """Ask a node's dcgm-exporter and, if it answers, the API server for the node's pods. In a thread of its own."""
-        pod = node.pod
+        """Ask a node's dcgm-exporters until one answers, and then for the node's pods. In a thread of its own."""
+        answers = []
+        for pod in node.pods:
+            answers.append(self._fetch_page(node, pod))
+            if answers[-1].page:
+                pods = self._pods_on(node.name)
+                offered = self._offered_by(node.name) if pods and pods.requests else None
+                return answers[-1]._replace(pods=pods, offered=offered)
+        return answers[0]
+
+    def _fetch_page(self, node: _AskedNode, pod: DcgmPod) -> _Fetched:
+        """The page of a dcgm-exporter, or the reason why there is none."""
         if pod.silence:
             return _no_page(pod.silence, f"kubectl -n {pod.namespace} describe pod {pod.name}")
         try:
-            answer = self._page(node)
+            answer = self._answer_of(node, pod)
         except TooSlow as error:
             return _no_page(str(error), _POLICY)
         except Gone as error:
             return _no_page(str(error), "")
         if answer.status != HTTPStatus.OK:
             return _Fetched(none=_why_refused(answer))
-        now = time.time()
-        pods = self._pods_on(pod.node)
-        offered = self._offered_by(pod.node) if pods and pods.requests else None
-        return _Fetched(page=answer.body, read_at_seconds=now, pods=pods, offered=offered)
+        if not answer.body.strip():
+            return _no_page("its page is empty", _LOOK_AT_LOG)
+        return _Fetched(page=answer.body, read_at_seconds=time.time())
 
-    def _page(self, node: _AskedNode) -> ApiAnswer:
+    def _answer_of(self, node: _AskedNode, pod: DcgmPod) -> ApiAnswer:
         """The answer of a dcgm-exporter, by HTTP or HTTPS. Raises Gone."""
         seconds = 2 * self.wait_seconds
-        likelier, other = node.pod.schemes
-        if node.scheme:
-            return self.api.get(node.pod.path(node.scheme), seconds)
-        answer = self.api.get(node.pod.path(likelier), seconds)
+        scheme = node.schemes.get(pod)
+        if scheme is not None:
+            return self.api.get(pod.path(scheme), seconds)
+        likelier, other = pod.schemes
+        answer = self.api.get(pod.path(likelier), seconds)
         if answer.status == HTTPStatus.OK:
-            node.scheme = likelier
+            node.schemes[pod] = likelier
         if not _may_be_of_other_scheme(answer):
             return answer
-        second = self.api.get(node.pod.path(other), seconds)
+        second = self.api.get(pod.path(other), seconds)
         if second.status != HTTPStatus.OK and second.refusal is not None:
             return answer  # nobody speaks the other scheme either
-        node.scheme = other
+        node.schemes[pod] = other
         return second
 
     def _pods_on(self, node: str) -> NodePods | None:
@@ -220,7 +239,7 @@ def _read(node: _AskedNode, fetched: _Fetched) -> PageAnswer:
     try:
         rows = node.pages.of(fetched.page, fetched.read_at_seconds)
     except ValueError as error:
-        return PageAnswer(why_none=str(error), remedy="look at the log of dcgm-exporter")
+        return PageAnswer(why_none=str(error), remedy=_LOOK_AT_LOG)
     return PageAnswer(with_holders(rows, fetched.pods, fetched.offered))
 
 

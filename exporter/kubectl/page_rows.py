@@ -42,7 +42,7 @@ class PageRows:
         if too_large:
             raise ValueError(f"its page has {too_large}")
         if not at_once(has_sample(body)):
-            raise ValueError("it sends no page of metrics" if body.strip() else "its page is empty")
+            raise ValueError("it sends no page of metrics")
         joined = self._joiner.join([_samples_of_rows(body)], self._attribution)
         snapshot = Snapshot(
             node=self._node,

@@ -33,21 +33,23 @@ class FakeApi:
         self.pages = {node: page("a") for node in nodes}
         self.held: dict[str, threading.Event] = {}
         self.asked: list[str] = []
+        self.gpu_nodes: tuple[str, ...] = ()
+        self.exporters = [_pod(node, node, "gpu-operator") for node in nodes]
 
-    def get(self, path: str, seconds: float, **_: str) -> ApiAnswer:
+    def get(self, path: str, seconds: float, **_: Any) -> ApiAnswer:
         node = path.split("/pods/")[1].partition(":")[0]
         self.asked.append(node)
         if node in self.held:
             assert self.held[node].wait(seconds + 30)
         return ApiAnswer(200, self.pages[node])
 
-    def item(self, path: str, _: float, **parameters: str) -> AnyObject:
-        if path.startswith("/api/v1/nodes/"):
-            return {}
+    def item(self, path: str, _: float, **parameters: Any) -> AnyObject:
+        if path.startswith("/api/v1/nodes"):
+            return {"items": [{"metadata": {"name": name}} for name in self.gpu_nodes]}
         named = parameters.get("fieldSelector", "").removeprefix("spec.nodeName=")
         if named:
             return {"items": [_pod("a", named, "ml")]}
-        return {"items": [_pod(node, node, "gpu-operator") for node in self.pages]}
+        return {"items": self.exporters}
 
 
 def _pod(name: str, node: str, namespace: str) -> dict[str, Any]:
@@ -100,6 +102,30 @@ def test_a_node_without_a_page_is_named_and_all_without_one_are_an_error() -> No
         reader.ask("devices")
 
 
+def test_a_gpu_node_without_dcgm_exporter_is_named() -> None:
+    api = FakeApi("n1")
+    api.gpu_nodes = ("n1", "n10", "n2")
+    with asking(api) as reader:
+        missing = reader.ask("devices").shown.missing
+    assert [(node.name, node.message) for node in missing] == [
+        ("n2", "no dcgm-exporter runs there"),
+        ("n10", "no dcgm-exporter runs there"),
+    ]
+
+
+def test_of_two_dcgm_exporters_on_a_node_one_is_enough() -> None:
+    api = FakeApi("first", "second", "third")
+    api.exporters = [_pod(name, "n1", "gpu-operator") for name in ("first", "second", "third")]
+    api.exporters[0]["status"]["phase"] = "Pending"
+    api.pages |= {"first": page("a"), "second": b"", "third": page("a")}
+    with asking(api) as reader:
+        assert [row.node_name for row in reader.ask("devices").rows] == ["n1"]
+        assert api.asked == ["second", "third"]
+    api.pages["third"] = b""
+    with asking(api) as reader, pytest.raises(Gone, match="its page is empty -> look at the log of dcgm-exporter"):
+        reader.ask("devices")
+
+
 def test_processes_are_on_no_page() -> None:
     with asking(FakeApi("n1")) as reader:
         assert reader.ask("processes").shown.processes_trouble.startswith("dcgm-exporter's page has no processes -> ")
@@ -108,7 +134,6 @@ def test_processes_are_on_no_page() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"", "its page is empty"),
         (b"Forbidden\n", "it sends no page of metrics"),
         (b"node_load1 3\n", "its page has no GPU"),
         (b"x 1\n" * 60_000, "its page has more than 50000 lines"),

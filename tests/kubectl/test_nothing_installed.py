@@ -151,6 +151,7 @@ def test_pages_of_every_kind(small: DcgmCluster) -> None:
         GpuNode(name="shared", gpus=1, holders={0: "ml/e"}),
         GpuNode(name="stale", gpus=2, holders={0: "ml/f"}),
     )
+    small.put_node("bare", {"nvidia.com/gpu": 8}, {"nvidia.com/gpu.present": "true"})
     small.put_pod("ml/e2", "shared", {"nvidia.com/gpu.shared": 1})
     small.put_pod("ml/f", "stale", {"nvidia.com/gpu": 1}, phase="Succeeded")
     rows = [row for name in ("legacy", "gke", "aws", "tls") for row in small.json("who", name, FLAG)]
@@ -163,6 +164,7 @@ def test_pages_of_every_kind(small: DcgmCluster) -> None:
     assert "of a shared GPU dcgm-exporter names one pod only" in shared.out
     assert "Pods share GPUs: what each of them uses, no page says." in shared.err
     assert "the node down is missing: it does not answer: error trying to reach service: dial tcp 127." in shared.err
+    assert "the node bare is missing: no dcgm-exporter runs there -> does the nodeSelector of its" in shared.err
     stale = small.gpu("who", "stale", FLAG).out
     assert "stale/0: the page still names ml/f, which has ended (Succeeded)" in stale
     shown = small.json("top", FLAG, "-n", "ml")

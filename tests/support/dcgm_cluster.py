@@ -154,11 +154,10 @@ class DcgmCluster:
             for holder, limits in asked.items():
                 self.put_pod(holder, node.name, limits)
 
-    def put_node(self, name: str, amounts: Mapping[str, int]) -> None:
+    def put_node(self, name: str, amounts: Mapping[str, int], labels: Mapping[str, str] | None = None) -> None:
         allocatable = {"cpu": "96", "pods": "110", **{resource: str(count) for resource, count in amounts.items()}}
-        self.api.put(
-            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": allocatable}}
-        )
+        metadata = {"name": name, "labels": labels or {}}
+        self.api.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": allocatable}})
 
     def put_pod(self, holder: str, node: str, limits: Mapping[str, int], *, phase: str = "Running") -> None:
         namespace, _, name = holder.partition("/")
