@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlencode
 
-from exporter.kubectl.binary import Kubectl, KubectlRefusal, failure_of
+from exporter.kubectl.binary import CONTEXTS, Kubectl, KubectlRefusal, failure_of
 from exporter.lenient import AnyObject, mapping, text
 from exporter.top.transport import MOST_BYTES, Gone
 from exporter.wording import one_line
@@ -144,7 +144,8 @@ class ApiProxy:
             content = None
         if answer.status != HTTPStatus.OK or not isinstance(content, dict):
             # kubectl proxy itself says in plain text why it reaches no API server
-            raise failure_of(one_line(answer.body.decode("utf-8", "replace")))
+            words = one_line(answer.body[:400].decode("utf-8", "replace"), 200)
+            raise Gone(f"the API server does not answer: {words} -> {CONTEXTS}")
         return content
 
     def _is_listening(self) -> bool:

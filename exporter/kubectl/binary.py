@@ -20,7 +20,7 @@ _NO_LOGIN = re.compile(r"You must be logged in to the server \((.*)\)")
 _NO_SERVER = re.compile(r"The connection to the server (\S+) was refused")
 _RIGHT = re.compile(r'User "([^"]*)" cannot (\w+) resource "([^"]*)".*?(?:in the namespace "([^"]*)"|$)')
 _DEFAULT_SERVER = "localhost:8080"  # kubectl's default, if the kubeconfig names no server
-_CONTEXTS = "is it the right one? kubectl config get-contexts lists them, --context and --kubeconfig choose"
+CONTEXTS = "is it the right one? kubectl config get-contexts lists them, --context and --kubeconfig choose"
 _VIEWER = "the ClusterRole pod-gpu-metrics-viewer (deploy/kubectl/viewer.yaml)"
 _REPORTER = "the ClusterRole pod-gpu-metrics-reporter (deploy/kubectl/reporter.yaml)"
 
@@ -65,7 +65,7 @@ class Kubectl:
         try:
             content = json.loads(self.raw(path, **parameters))
         except ValueError as error:
-            raise Gone(f"what answers as the API server sends no JSON -> {_CONTEXTS}") from error
+            raise Gone(f"what answers as the API server sends no JSON -> {CONTEXTS}") from error
 
         return mapping(content)
 
@@ -117,7 +117,7 @@ class Kubectl:
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise Gone(f"kubectl did not end within {seconds:g} s -> {_CONTEXTS}") from error
+            raise Gone(f"kubectl did not end within {seconds:g} s -> {CONTEXTS}") from error
         except OSError as error:
             raise Gone(f"{program} cannot be run: {error.strerror}") from error
 
@@ -139,9 +139,9 @@ def failure_of(words: str) -> Gone:
     if no_server := _NO_SERVER.search(words):
         if no_server[1] == _DEFAULT_SERVER:
             return Gone("the kubeconfig names no API server -> give --kubeconfig or --context, or set KUBECONFIG")
-        return Gone(f"no API server answers at {no_server[1]} -> {_CONTEXTS}")
+        return Gone(f"no API server answers at {no_server[1]} -> {CONTEXTS}")
 
-    return Gone(f"kubectl: {words[-_MOST_CHARS:].removeprefix('error: ') or 'it failed without a word'} -> {_CONTEXTS}")
+    return Gone(f"kubectl: {words[-_MOST_CHARS:].removeprefix('error: ') or 'it failed without a word'} -> {CONTEXTS}")
 
 
 def _worded(reason: str, message: str) -> str:

@@ -120,6 +120,22 @@ def test_the_reasons_name_the_candidates_and_what_is_missing() -> None:
     assert [candidate["pod"] for candidate in candidates] == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "offered", "is_shared"),
+    [
+        ([device(0, "a")], None, True),  # two pods ask for the only GPU
+        ([device(0, "a"), device(1)], {"gpu": 8}, True),  # the node gives out four shares of each
+        ([device(0, "a"), device(1)], {"gpu": 2}, False),
+    ],
+)
+def test_a_gpu_that_others_may_share_is_not_its_pods_alone(
+    rows: Sequence[DeviceRow], offered: Mapping[str, int] | None, is_shared: bool
+) -> None:
+    made = with_holders(rows, pods_of([asks("a", 1), asks("b", 1)]), offered)[0]
+    assert (made.pod, made.gpu_shared) == ("a", is_shared)
+    assert made.state_reason.startswith("ml/b asks for GPUs in a way that no count shows") is is_shared
+
+
 def test_without_the_right_to_list_pods_only_the_page_says_who_holds_what() -> None:
     assert [row.state for row in with_holders(GPUS, None, None)] == [DeviceState.UNKNOWN] * 3
     named = [device(0, "a"), *GPUS[1:]]
@@ -130,7 +146,9 @@ def test_a_container_that_runs_before_others_hands_its_devices_on() -> None:
     def container(name: str, count: int, **more: str) -> dict[str, Any]:
         return {"name": name, "resources": {"limits": {GPU: count}}, **more}
 
-    spec: dict[str, Any] = {"initContainers": [container("fetch", 2), container("side", 1, restartPolicy="Always")]}
+    spec: dict[str, Any] = {
+        "initContainers": [container("fetch", 2), container("warm", 2), container("side", 1, restartPolicy="Always")]
+    }
     (request,) = pods_of([pod("a", limits={GPU: 1}, **spec)]).requests
     assert (request.whole, request.container) == ({"gpu": 2}, "")
 

@@ -18,7 +18,7 @@ from exporter.kubectl.binary import Kubectl
 from exporter.top.transport import Gone
 from release import krew
 from tests.support import quick_yaml
-from tests.support.components import real
+from tests.support.components import free_port, real
 from tests.support.dcgm_cluster import CHART, FORBIDDEN, GKE, HANG, NAMESPACE, DcgmCluster, GpuNode, Run
 from tests.support.kubectl_gpu import JANE, link_plugin
 from tests.support.places import ROOT
@@ -243,6 +243,10 @@ def test_kubectl_proxy_passes_on_nothing_but_gets_and_ends_with_us(
             assert ended.stdout == "403"
     assert not socket.parent.exists()
     assert not [line for line in small.api.asked if not line.startswith("GET ")]
+    refused = r"^the API server does not answer: dial tcp .*connection refused -> is it the right one\?"
+    nobody = Kubectl((f"--server=https://127.0.0.1:{free_port()}",))
+    with ApiProxy(nobody) as api, pytest.raises(Gone, match=refused):
+        api.item("/api/v1/pods", 10)
     with pytest.raises(Gone, match='context "nope" does not exist'):
         ApiProxy(Kubectl(("--context=nope",)))
 
