@@ -61,6 +61,7 @@ class DcgmPod:
     def path(self, scheme: str) -> str:
         """The path of its page behind the API server's proxy."""
         prefix = "https:" if scheme == "https" else ""
+
         return f"/api/v1/namespaces/{self.namespace}/pods/{prefix}{self.name}:{self.port}/proxy/metrics"
 
 
@@ -88,6 +89,7 @@ def find(api: ApiProxy, namespace: str) -> Mapping[str, Sequence[DcgmPod]]:
             f"no dcgm-exporter runs {where}: no pod has one of the labels {', '.join(SELECTORS)} -> install NVIDIA's"
             f" GPU operator or dcgm-exporter; if it has other labels, add app=dcgm-exporter to its pods"
         )
+
     return by_node
 
 
@@ -100,6 +102,7 @@ def nodes_with_gpus(api: ApiProxy) -> Collection[str]:
         except KubectlRefusal:
             return ()
         names.update(place_of(node)[1] for node in mappings(nodes, "items", _MOST_PODS))
+
     return names
 
 
@@ -117,6 +120,7 @@ def _in_usual_namespaces(api: ApiProxy, refusal: KubectlRefusal) -> Sequence[Any
     if not may_look:
         message = str(refusal).partition(" -> ")[0]
         raise Gone(f"{message} -> {RIGHTS}, or name the namespace of dcgm-exporter: {FLAG} NAMESPACE") from refusal
+
     return items
 
 
@@ -127,6 +131,7 @@ def _listed(api: ApiProxy, namespace: str) -> Iterable[AnyObject]:
     for selector in SELECTORS:
         for pod in mappings(api.item(path, _SECONDS, labelSelector=selector), "items", _MOST_PODS):
             pods[place_of(pod)] = pod
+
     return pods.values()
 
 
@@ -139,6 +144,7 @@ def _dcgm_pod(pod: AnyObject) -> DcgmPod:
     if mapping(pod, "metadata").get("deletionTimestamp"):
         silence = f"its pod {namespace}/{name} is being deleted"
     node = text(mapping(pod, "spec"), "nodeName")
+
     return DcgmPod(node=node, namespace=namespace, name=name, port=port, schemes=schemes, silence=silence)
 
 

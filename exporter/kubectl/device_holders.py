@@ -33,6 +33,7 @@ def who(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[Device
 
     def is_device(row: DeviceRow) -> bool:
         place = f"{row.node_name}/{row.label}"
+
         return name in (row.device_uuid, place) or place.startswith(f"{name}/")
 
     tests: Mapping[str, Callable[[DeviceRow], bool]] = {
@@ -46,6 +47,7 @@ def who(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[Device
             chosen = [row for row in devices if is_meant(row)]
             if chosen:
                 return chosen
+
     return ()
 
 
@@ -57,6 +59,7 @@ def may_hold(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[D
 
     def is_meant(candidate: AnyObject) -> bool:
         of_namespace = text(candidate, "namespace")
+
         return text(candidate, "pod") == pod and (first or namespace or of_namespace) == of_namespace
 
     return [row for row in rows if any(map(is_meant, mappings(row.unknown_fields, "candidates")))]
@@ -67,10 +70,15 @@ def of_namespace(rows: Sequence[DeviceRow], namespace: str) -> Sequence[DeviceRo
 
     def is_meant(row: DeviceRow) -> bool:
         candidates = mappings(row.unknown_fields, "candidates")
+
         return namespace in (row.namespace, *(text(candidate, "namespace") for candidate in candidates))
 
     gpus = {row.row_device[:2] for row in rows if is_meant(row)}
-    return [row for row in rows if is_meant(row) or (row.state is DeviceState.CUT and row.row_device[:2] in gpus)]
+
+    def is_parent(row: DeviceRow) -> bool:
+        return row.state is DeviceState.CUT and row.row_device[:2] in gpus
+
+    return [row for row in rows if is_meant(row) or is_parent(row)]
 
 
 def missing(nodes: Sequence[ShownSource]) -> Iterator[str]:
@@ -79,16 +87,16 @@ def missing(nodes: Sequence[ShownSource]) -> Iterator[str]:
     for node in nodes:
         reason = f"{node.message} -> {node.remedy}" if node.remedy else node.message
         by_reason.setdefault(reason, []).append(node.name)
+
     for reason, names in by_reason.items():
-        are_missing = (
-            f"the node {names[0]} is" if len(names) == 1 else f"the nodes {and_listed(names, _MOST_NAMED)} are"
-        )
-        yield f"{are_missing} missing: {reason}"
+        noun, verb = ("node", "is") if len(names) == 1 else ("nodes", "are")
+        yield f"the {noun} {and_listed(names, _MOST_NAMED)} {verb} missing: {reason}"
 
 
 def idle(rows: Sequence[DeviceRow], namespace: str) -> Sequence[DeviceRow]:
     """The rows of idle devices, the longest idle first. Only pods of `namespace` count, of all if it is ""."""
     idle_rows = [row for row in rows if row.state is DeviceState.IDLE and namespace in ("", row.namespace)]
+
     return sorted(idle_rows, key=lambda row: row.idle_since or "z")
 
 
@@ -108,6 +116,7 @@ def table(rows: Sequence[DeviceRow], of_all: Sequence[DeviceRow], *, is_idle: bo
         lines.append((*_cells(row, figures), *granted, _moment(row.idle_since if is_idle else row.holder_since)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
     return "".join(f"{escaped(line)}\n" for line in (*padded, *dict.fromkeys(_remarks(rows))))
 
 

@@ -9,7 +9,7 @@ for time slicing that renames (config `renameByDefault`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.kubectl.binary import place_of
@@ -23,9 +23,12 @@ GPU = "gpu"
 _DOMAIN = "nvidia.com/"
 _MIG = "mig-"
 _SHARED = ".shared"
+_OF_GPUS = (f"{_DOMAIN}{GPU}", f"{_DOMAIN}{_MIG}")
 _ENDED = ("Succeeded", "Failed")
 _MOST_NAMED = 4
+_NO_PODS = "the page names no pods, and you may not list those of the node"
 _KUBELET_KNOWS = "which ones, only the kubelet on the node knows"
+_NODE_KNOWS = "you may not get the node, which says whether it shares GPUs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +64,29 @@ class NodePods:
         phase = self.phases.get(pod)
         if phase is None:
             return f"the page still names {pod}, which is not on this node any more"
-        return f"the page still names {pod}, which has ended ({phase})" if phase in _ENDED else ""
+
+        if phase in _ENDED:
+            return f"the page still names {pod}, which has ended ({phase})"
+
+        return ""
 
 
 def pods_of(items: Iterable[AnyObject]) -> NodePods:
     """The pods in a list of the API server."""
-    pods = [*items]
-    requests = (_request_of(pod) for pod in pods if _phase_of(pod) not in _ENDED)
-    return NodePods(
-        phases={"/".join(place_of(pod)): _phase_of(pod) for pod in pods},
-        requests=[request for request in requests if request.whole or request.part or request.claim],
-    )
+    phases: dict[str, str] = {}
+    requests: list[GpuRequest] = []
+
+    for pod in items:
+        phase = text(mapping(pod, "status"), "phase")
+        phases["/".join(place_of(pod))] = phase
+        if phase in _ENDED:
+            continue
+
+        request = _request_of(pod)
+        if request.whole or request.part or request.claim:
+            requests.append(request)
+
+    return NodePods(phases=phases, requests=requests)
 
 
 def offered_by(node: AnyObject) -> Mapping[str, int]:
@@ -89,13 +104,14 @@ def with_holders(
         pods: the pods of the node; None if nobody may list them.
         offered: see `offered_by`; None if nobody may read the node.
     """
-    if pods is None:
-        if any(row.pod for row in rows):
-            return rows
-        why = "the page names no pods, and you may not list those of the node"
-        return [row if row.state is DeviceState.CUT else in_its_state(row, why_unknown=why) for row in rows]
-    placing = _Placing(rows, pods, offered)
-    return [placing.placed(row) for row in rows]
+    if pods is not None:
+        placing = _Placing(rows, pods, offered)
+        return [placing.placed(row) for row in rows]
+
+    if any(row.pod for row in rows):
+        return rows
+
+    return [in_its_state(row, why_unknown=_NO_PODS) for row in rows]
 
 
 class _Placing:
@@ -103,53 +119,83 @@ class _Placing:
 
     def __init__(self, rows: Sequence[DeviceRow], pods: NodePods, offered: Mapping[str, int] | None) -> None:
         self._pods = pods
-        self._offered = offered
+        self._offered = Counter(offered or {})
+        self._may_get_node = offered is not None
         self._kinds = _kinds(rows, pods.requests)
+
         held = [row for row in rows if row.pod and not pods.why_gone(row.pod_name)]
         self._named = Counter((row.pod_name, self._kinds.of(row)) for row in held)
-        placed_pods = {row.pod_name for row in held}
         self._devices = self._count(row for row in rows if row.state is not DeviceState.CUT)
         self._open = self._devices - self._count(held)
-        asked = Counter[str]()
-        for request in pods.requests:
-            asked.update(request.whole)
-        given = Counter(offered or {})
-        self._shared = {kind for kind in self._devices if max(asked[kind], given[kind]) > self._devices[kind]}
-        unnamed = [request for request in pods.requests if request.name not in placed_pods]
-        self._sharers = [request for request in unnamed if request.part or self._shared.intersection(request.whole)]
+        self._shared = self._shared_kinds()
+
+        with_a_device = {row.pod_name for row in held}
+        without = [request for request in pods.requests if request.name not in with_a_device]
+        self._sharers = [request for request in without if self._asks_for_part(request)]
+        with_claims = (request for request in without if request.claim)
         # those that may hold any device
-        self._uncounted = [*self._sharers, *(request for request in unnamed if request.claim)]
+        self._uncounted = [*self._sharers, *with_claims]
 
     def _count(self, rows: Iterable[DeviceRow]) -> Counter[str]:
         """The number of devices of each kind. A device that the page gives several pods has several rows."""
-        return Counter({row.row_device: self._kinds.of(row) for row in rows}.values())
+        kind_of = {row.row_device: self._kinds.of(row) for row in rows}
+        return Counter(kind_of.values())
+
+    def _shared_kinds(self) -> Collection[str]:
+        """The kinds of which pods ask for more, or the node gives out more, than there are devices."""
+        asked = Counter[str]()
+        for request in self._pods.requests:
+            asked.update(request.whole)
+
+        more = asked | self._offered
+
+        return {kind for kind, count in self._devices.items() if more[kind] > count}
+
+    def _asks_for_part(self, request: GpuRequest) -> bool:
+        return bool(request.part) or any(kind in self._shared for kind in request.whole)
 
     def placed(self, row: DeviceRow) -> DeviceRow:
         """The row with its holder, or with the reason why that is not known."""
-        gone = self._pods.why_gone(row.pod_name) if row.pod else ""
         if row.state is DeviceState.CUT:
             return row
+
+        gone = self._pods.why_gone(row.pod_name) if row.pod else ""
         if row.pod and not gone:
             return self._with_sharers(row)
-        row = row._replace(namespace="", pod="", container="")
+
+        nobodys = row._replace(namespace="", pod="", container="")
         kind = self._kinds.of(row)
-        waiting = [] if kind in self._shared else [*self._waiting(kind)]
+        waiting = [*self._waiting(kind)]
         certain = self._certain(kind, waiting)
-        if certain is not None:
-            why = f"{certain.name} asks for {_all(self._devices[kind], self._open[kind])}, and nobody else does"
-            held = row._replace(namespace=certain.namespace, pod=certain.pod, container=certain.container)
-            return in_its_state(held)._replace(state_reason=why)
+        if certain is None:
+            return self._perhaps_held(nobodys, gone, kind, waiting)
+
+        held = nobodys._replace(namespace=certain.namespace, pod=certain.pod, container=certain.container)
+        gpus = _all(self._devices[kind], self._open[kind])
+        why = f"{certain.name} asks for {gpus}, and nobody else does"
+
+        return in_its_state(held)._replace(state_reason=why)
+
+    def _perhaps_held(
+        self, row: DeviceRow, gone: str, kind: str, waiting: Sequence[tuple[GpuRequest, int]]
+    ) -> DeviceRow:
+        """The row of a device without a sure holder, with the pods that may hold it. `gone` is why one does not."""
         reasons = (gone, self._why_unknown(kind, waiting))
         made = in_its_state(row, why_unknown="; ".join(filter(None, reasons)))
         candidates = [*(request for request, _ in waiting), *self._uncounted]
-        if candidates:
-            # no field of a row has several pods that may hold it; JSON gets them beside the fields
-            named = [{"namespace": request.namespace, "pod": request.pod} for request in candidates]
-            made = made._replace(unknown_fields={"candidates": named})
-        return made
+        if not candidates:
+            return made
+
+        # no field of a row has several pods that may hold it; JSON gets them beside the fields
+        named = [{"namespace": request.namespace, "pod": request.pod} for request in candidates]
+
+        return made._replace(unknown_fields={"candidates": named})
 
     def _waiting(self, kind: str) -> Iterator[tuple[GpuRequest, int]]:
         """The requests for more devices of a kind than the page gives the pod, with the number that is missing."""
+        if kind in self._shared:
+            return  # a pod may have several shares of one device
+
         for request in self._pods.requests:
             missing = request.whole.get(kind, 0) - self._named[request.name, kind]
             if missing > 0:
@@ -159,25 +205,28 @@ class _Placing:
         """The pod that holds all devices of a kind that the page gives nobody; None if that is not sure."""
         if len(waiting) != 1 or self._uncounted:
             return None
+
         request, missing = waiting[0]
-        is_one_each = self._devices[kind] == 1 or (self._offered or {}).get(kind) == self._devices[kind]
-        return request if missing == self._open[kind] and is_one_each else None
+        devices = self._devices[kind]
+        is_one_each = devices == 1 or self._offered[kind] == devices
+        if missing == self._open[kind] and is_one_each:
+            return request
+
+        return None
 
     def _why_unknown(self, kind: str, waiting: Sequence[tuple[GpuRequest, int]]) -> str:
         """The reason why a device of a kind that the page gives nobody may have a holder; "" if it has none."""
         reasons = []
         if waiting:
-            names = and_listed([f"{request.name} ({count})" for request, count in waiting], _MOST_NAMED)
             count = sum(missing for _, missing in waiting)
-            verb = "asks" if len(waiting) == 1 else "ask"
-            noun = "GPUs" if kind == GPU else f"{kind} instances"
-            reasons.append(f"{names} {verb} for {count} of these {self._open[kind]} {noun}")
-            if len(waiting) == 1 and count == self._open[kind] and self._offered is None and not self._uncounted:
-                reasons.append("you may not get the node, which says whether it shares GPUs")
-            else:
-                reasons.append(_KUBELET_KNOWS)
+            is_all = len(waiting) == 1 and count == self._open[kind] and not self._uncounted
+            reasons.append(f"{_asking(waiting)} for {count} of these {self._open[kind]} {_noun(kind)}")
+            reasons.append(_KUBELET_KNOWS if self._may_get_node or not is_all else _NODE_KNOWS)
+
         if self._uncounted:
-            reasons.append(f"{_uncounted(self._uncounted)}; {_KUBELET_KNOWS}")
+            reasons.append(_uncounted(self._uncounted))
+            reasons.append(_KUBELET_KNOWS)
+
         return "; ".join(dict.fromkeys(reasons))
 
     def _with_sharers(self, row: DeviceRow) -> DeviceRow:
@@ -197,29 +246,51 @@ class _Kinds:
 
     def of(self, row: DeviceRow) -> str:
         """`gpu`, or a MIG profile as resources write it."""
-        return GPU if self._is_single or not row.mig_profile else row.mig_profile.replace("+", ".")
+        if self._is_single or not row.mig_profile:
+            return GPU
+
+        return row.mig_profile.replace("+", ".")
 
 
 def _kinds(rows: Sequence[DeviceRow], requests: Sequence[GpuRequest]) -> _Kinds:
     asked = {kind for request in requests for kind in request.whole}
-    return _Kinds(is_single=asked == {GPU} and not any(row.entity == "gpu" for row in rows))
+    has_whole_gpus = any(row.entity == "gpu" for row in rows)
+
+    return _Kinds(is_single=asked == {GPU} and not has_whole_gpus)
 
 
 def _all(devices: int, open_devices: int) -> str:
     if devices == 1:
         return "the only GPU of the node"
-    return f"all {devices} GPUs of the node" if devices == open_devices else f"the {open_devices} GPUs that are left"
+
+    if devices == open_devices:
+        return f"all {devices} GPUs of the node"
+
+    return f"the {open_devices} GPUs that are left"
+
+
+def _noun(kind: str) -> str:
+    return "GPUs" if kind == GPU else f"{kind} instances"
+
+
+def _asking(waiting: Sequence[tuple[GpuRequest, int]]) -> str:
+    names = [f"{request.name} ({missing})" for request, missing in waiting]
+    verb = "asks" if len(waiting) == 1 else "ask"
+
+    return f"{and_listed(names, _MOST_NAMED)} {verb}"
 
 
 def _uncounted(requests: Sequence[GpuRequest]) -> str:
-    names = listed([*dict.fromkeys(request.name for request in requests)], _MOST_NAMED)
-    ways = sorted({request.part or request.claim or f"{_DOMAIN}{GPU} of a node that shares it" for request in requests})
-    verb = "asks" if len(requests) == 1 else "ask"
-    return f"{names} {verb} for GPUs in a way that no count shows: by {listed(ways, _MOST_NAMED)}"
+    """A sentence on pods whose requests are no numbers of devices."""
+    names = [*dict.fromkeys(request.name for request in requests)]
+    verb = "asks" if len(names) == 1 else "ask"
+    ways = sorted({_way(request) for request in requests})
+
+    return f"{listed(names, _MOST_NAMED)} {verb} for GPUs in a way that no count shows: by {listed(ways, _MOST_NAMED)}"
 
 
-def _phase_of(pod: AnyObject) -> str:
-    return text(mapping(pod, "status"), "phase")
+def _way(request: GpuRequest) -> str:
+    return request.part or request.claim or f"{_DOMAIN}{GPU} of a node that shares it"
 
 
 def _request_of(pod: AnyObject) -> GpuRequest:
@@ -229,18 +300,21 @@ def _request_of(pod: AnyObject) -> GpuRequest:
     of_pod = Counter[str]()
     before = Counter[str]()
     asking: list[str] = []
-    for container in mappings(spec, "containers"):
-        limits = _limits(container)
-        of_pod.update(limits)
-        asking += [text(container, "name")] * bool(limits)
-    for container in mappings(spec, "initContainers"):
-        limits = _limits(container)
-        asking += [text(container, "name")] * bool(limits)
-        if text(container, "restartPolicy") == "Always":
-            of_pod.update(limits)
-        else:
-            before |= limits  # they run one after the other, and hand their devices on
+
+    for list_name in ("containers", "initContainers"):
+        for container in mappings(spec, list_name):
+            limits = _limits(container)
+            if limits:
+                asking.append(text(container, "name"))
+
+            is_sidecar = text(container, "restartPolicy") == "Always"
+            if list_name == "containers" or is_sidecar:
+                of_pod.update(limits)
+            else:
+                before |= limits  # they run one after the other, and hand their devices on
+
     limits = of_pod | before
+
     return GpuRequest(
         namespace=namespace,
         pod=name,
@@ -253,12 +327,12 @@ def _request_of(pod: AnyObject) -> GpuRequest:
 
 def _limits(container: AnyObject) -> Counter[str]:
     """The GPUs that a container asks for, by the names of resources. What it requests is what its limits say."""
-    limits = mapping(container, "resources", "limits")
-    return Counter({name: _count(value) for name, value in limits.items() if _is_gpu(name) and _count(value)})
+    limits = Counter[str]()
+    for name, value in mapping(container, "resources", "limits").items():
+        if name.startswith(_OF_GPUS):
+            limits[name] = _count(value)
 
-
-def _is_gpu(resource: str) -> bool:
-    return resource.startswith((f"{_DOMAIN}{GPU}", f"{_DOMAIN}{_MIG}"))
+    return +limits  # without those of 0
 
 
 def _count(value: object) -> int:
@@ -273,8 +347,10 @@ def _whole(amounts: Mapping[str, object]) -> Mapping[str, int]:
     for name, amount in amounts.items():
         resource = name.removeprefix(_DOMAIN)
         is_whole = resource == GPU or (resource.startswith(_MIG) and not resource.endswith(_SHARED))
-        if name.startswith(_DOMAIN) and is_whole and _count(amount):
-            kinds[resource.removeprefix(_MIG)] = _count(amount)
+        count = _count(amount)
+        if name.startswith(_DOMAIN) and is_whole and count:
+            kinds[resource.removeprefix(_MIG)] = count
+
     return kinds
 
 
@@ -284,13 +360,18 @@ def _part(pod: AnyObject, limits: Mapping[str, int]) -> str:
         name = resource.removeprefix(_DOMAIN)
         if name.endswith(_SHARED) or (name != GPU and not name.startswith(_MIG)):
             return resource
+
     annotations = mapping(pod, "metadata", "annotations")
     for name in (FRACTION, MEMORY):
         if name in annotations:
             return f"the annotation {name}"
+
     return ""
 
 
 def _claim(spec: AnyObject) -> str:
-    claims = mappings(spec, "resourceClaims")
-    return f"the claim {text(claims[0], 'name')}" if claims else ""
+    """The pod's first claim, in words; "" if it has none."""
+    for claim in mappings(spec, "resourceClaims"):
+        return f"the claim {text(claim, 'name')}"
+
+    return ""

@@ -117,6 +117,7 @@ class NothingInstalled:
         ]
         shown = shown_of("cluster", f"{len(nodes)} dcgm-exporters", {"nodes": about}, self.rows, "")
         trouble = _PROCESSES if view == "processes" else ""
+
         return Answered(replace(shown, processes_trouble=trouble), self.rows)
 
     def _list(self) -> None:
@@ -161,6 +162,7 @@ class NothingInstalled:
         """The last answer of a node, unless it is older than a node that answers would let it be."""
         if node.last is not None and time.monotonic() - node.last_at < _STALE_SECONDS:
             return node.last
+
         return PageAnswer(
             why_none=f"no answer within {self.wait_seconds:g} s",
             remedy=f"--wait gives it longer; {_POLICY}",
@@ -174,7 +176,9 @@ class NothingInstalled:
             if answers[-1].page:
                 pods = self._pods_on(node.name)
                 offered = self._offered_by(node.name) if pods and pods.requests else None
+
                 return answers[-1]._replace(pods=pods, offered=offered)
+
         return answers[0]
 
     def _fetch_page(self, node: _AskedNode, pod: DcgmPod) -> _Fetched:
@@ -191,6 +195,7 @@ class NothingInstalled:
             return _Fetched(none=_why_refused(answer))
         if not answer.body.strip():
             return _no_page("its page is empty", _LOOK_AT_LOG)
+
         return _Fetched(page=answer.body, read_at_seconds=time.time())
 
     def _answer_of(self, node: _AskedNode, pod: DcgmPod) -> ApiAnswer:
@@ -209,6 +214,7 @@ class NothingInstalled:
         if second.status != HTTPStatus.OK and second.refusal is not None:
             return answer  # nobody speaks the other scheme either
         node.schemes[pod] = other
+
         return second
 
     def _pods_on(self, node: str) -> NodePods | None:
@@ -218,7 +224,9 @@ class NothingInstalled:
             listed = self.api.item("/api/v1/pods", 2 * self.wait_seconds, fieldSelector=f"spec.nodeName={node}")
         except Gone as error:
             self._may_list_pods = not _is_forbidden(error)
+
             return None
+
         return pods_of(mappings(listed, "items", _MOST_PODS))
 
     def _offered_by(self, node: str) -> Mapping[str, int] | None:
@@ -229,6 +237,7 @@ class NothingInstalled:
             return offered_by(self.api.item(f"/api/v1/nodes/{node}", 2 * self.wait_seconds))
         except Gone as error:
             self._may_get_nodes = not _is_forbidden(error)
+
             return None
 
 
@@ -240,6 +249,7 @@ def _read(node: _AskedNode, fetched: _Fetched) -> PageAnswer:
         rows = node.pages.of(fetched.page, fetched.read_at_seconds)
     except ValueError as error:
         return PageAnswer(why_none=str(error), remedy=_LOOK_AT_LOG)
+
     return PageAnswer(with_holders(rows, fetched.pods, fetched.offered))
 
 
@@ -267,6 +277,7 @@ def _may_be_of_other_scheme(answer: ApiAnswer) -> bool:
     """Whether a server that speaks HTTPS alone, or HTTP alone, answers so to the other."""
     if answer.refusal is None:
         return answer.status == HTTPStatus.BAD_REQUEST and _SPEAKS_TLS in answer.body
+
     return any(words in answer.refusal.message for words in _SPEAKS_OTHER)
 
 
@@ -277,8 +288,10 @@ def _why_refused(answer: ApiAnswer) -> PageAnswer:
         return _refused(refusal)
     if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         why = "it asks for a password or a token, which the API server's proxy does not pass on"
+
         return PageAnswer(why_none=f"{why} (HTTP status {answer.status})", remedy=_ASKS_FOR_MORE)
     words = one_line(answer.body[:400].decode("utf-8", "replace"), 100)
+
     return PageAnswer(why_none=f"it answers with HTTP status {answer.status}: {words}", remedy=_POLICY)
 
 
@@ -289,4 +302,5 @@ def _refused(refusal: KubectlRefusal) -> PageAnswer:
         return PageAnswer(why_none="its pod has gone", remedy="look again in some seconds")
     if refusal.reason == "Forbidden":
         return PageAnswer(why_none=message, remedy=RIGHTS)
+
     return PageAnswer(why_none=f"it does not answer: {refusal.message}", remedy=_POLICY)
