@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.grafana.generator import cluster, gpu, idle, namespace, node, shared, workload
+from deploy.grafana.generator import cluster, gpu, idle, namespace, node, queues, shared, workload
 
 FOLDER = Path(__file__).parents[1]
 DASHBOARDS = (
@@ -15,6 +15,7 @@ DASHBOARDS = (
     gpu.DASHBOARD,
     idle.DASHBOARD,
     shared.DASHBOARD,
+    queues.DASHBOARD,
 )
 
 

@@ -13,6 +13,7 @@ TITLES = {
     "gpu": "GPUs: one GPU",
     "idle": "GPUs: idle and wasted",
     "shared": "GPUs: shared",
+    "queues": "GPUs: queues",
 }
 
 

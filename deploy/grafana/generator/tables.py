@@ -25,6 +25,8 @@ _LABELS = {
     "resource": "Resource",
     "xid": "XID",
     "class": "Class",
+    "queue": "Queue",
+    "cohort": "Cohort",
     "source": "Source",
     "instance": "Instance",
 }

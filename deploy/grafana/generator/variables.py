@@ -85,4 +85,6 @@ GPU = choice(
     regex='/UUID="(?<value>[^"]+)".*gpu="(?<text>[^"]*)"/',
     several=False,
 )
+_QUEUES = '{__name__=~"queue:(gpu_quota|pod_gpu_allocated):sum", cluster=~"$cluster"}'
+QUEUE = choice("queue", "Queue", f"label_values({_QUEUES}, queue)", everything=".+")
 PRICE = number("price", "Price of a GPU-hour", "In the currency of your choice; the panels show it as dollars.", "2.50")
