@@ -13,11 +13,13 @@ from exporter.exposition.generations import generation_of
 from exporter.exposition.units import PERCENT, RATIO
 from exporter.model.page_generation import BOTH, NEWER, OLDER, SHELL, PageGeneration
 from exporter.model.slices import at_once
+from exporter.simulator.dcgm import SimulatedDcgm
+from exporter.simulator.dcgm_pages import COUNTERS, GENERATIONS
 from tests.support.places import DATA
+from tests.support.simulated import World
 
 BOOK = dictionary()
 PAGES = DATA / "pages"
-WITH_HOSTNAME = {"3": "Hostname", "4.8": "hostname"}
 UP_TO_4_5 = PageGeneration(first="3.3.9", last="4.5.3", names=OLDER)
 # the pages of tests/data, and what dcgm-exporter wrote them
 OF_PAGES = {
@@ -30,6 +32,17 @@ OF_PAGES = {
     "virtual": UP_TO_4_5,
     "4.8": PageGeneration(first="4.6.0", last="4.7.0", names=OLDER),
     "4.9": PageGeneration(first="4.7.0", last="4.7.0", names=NEWER),
+}
+
+
+# lines as people have posted them: dcgm-exporter's own README (2.x), and a node with DCGM 4.5
+POSTED = {
+    'DCGM_FI_DEV_MEMORY_TEMP{gpu="0", UUID="GPU-604ac76c-d9cf-fef3-62e9-d92044ab6e52"} 9223372036854775794\n': (
+        "3.3.9",
+        "4.7.0",
+    ),
+    'DCGM_FI_DEV_POWER_USAGE{gpu="6",UUID="GPU-6",pci_bus_id="00000000:B9:00.0",device="nvidia6",modelName="NVIDIA'
+    ' H100 80GB HBM3",Hostname="node-1",DCGM_FI_DRIVER_VERSION="580.105.08"} 112.670000\n': ("3.3.9", "4.5.3"),
 }
 
 
@@ -49,6 +62,24 @@ def page_of(*lines: str) -> bytes:
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.prom")), ids=lambda path: path.stem)
 def test_a_page_of_each_generation_is_recognised(path: Path) -> None:
     assert recognised(path.read_bytes()) == OF_PAGES[path.stem]
+
+
+# issue 26, part 5
+@pytest.mark.parametrize("counters", COUNTERS)
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_a_simulated_page_is_recognised(generation: str, counters: str) -> None:
+    page = SimulatedDcgm(World(gpus=2, mig=1, seed=1), generation=generation, counters=counters).page()
+    expected = OF_PAGES[generation]
+    seen = recognised(page.encode())
+    assert (seen.last, seen.names, seen.contradicts) == (expected.last, expected.names, False)
+    # the shipped file has names that came with DCGM 4.0
+    assert seen.first in {expected.first, "4.0.0"}
+
+
+@pytest.mark.parametrize("text", POSTED)
+def test_a_posted_page_is_recognised(text: str) -> None:
+    page = recognised(text.encode())
+    assert (page.first, page.last) == POSTED[text]
 
 
 # issue 26, part 5
