@@ -72,6 +72,14 @@ typedef struct {
     char id[32];
 } pci_t;
 typedef struct { unsigned version, is_supported; } support_t;
+typedef struct {
+    unsigned version;
+    unsigned char cluster[16];
+    unsigned status, clique;
+    unsigned char state;
+    unsigned mask;
+    unsigned char summary;
+} fabric_t;
 typedef struct { unsigned gpu; int instance; } gpm_sample_t;
 typedef struct { unsigned metric; result_t result; double value; char *names[3]; } gpm_metric_t;
 typedef struct { unsigned version, count; gpm_sample_t *first, *second; gpm_metric_t metrics[]; } gpm_metrics_t;
@@ -627,6 +635,11 @@ SMALL(nvmlDeviceGetEnforcedPowerLimit)
 SMALL(nvmlDeviceGetPcieReplayCounter)
 SMALL(nvmlDeviceGetCurrPcieLinkGeneration)
 SMALL(nvmlDeviceGetCurrPcieLinkWidth)
+SMALL(nvmlDeviceGetMaxPcieLinkGeneration)
+SMALL(nvmlDeviceGetMaxPcieLinkWidth)
+SMALL(nvmlDeviceGetGpuMaxPcieLinkGeneration)
+SMALL_OF(nvmlDeviceGetNvLinkState)
+SMALL_OF(nvmlDeviceGetNvLinkRemoteDeviceType)
 SMALL_OF(nvmlDeviceGetClockInfo)
 SMALL_OF(nvmlDeviceGetTemperature)
 LARGE(nvmlDeviceGetTotalEnergyConsumption)
@@ -689,7 +702,9 @@ result_t nvmlDeviceGetFieldValues(device_t device, int count, field_t *fields)
 {
     ENTER(device);
     for (int i = 0; i < count; i++) {
-        const value_t *v = value_of(device, __func__, fields[i].field);
+        /* a field of a link: the link is its scope */
+        unsigned link = fields[i].scope < 64 ? fields[i].scope : 0;
+        const value_t *v = value_of(device, __func__, fields[i].field + 1000 * link);
         fields[i].type = v ? v->type : UNSIGNED_LONG_LONG;
         fields[i].value.large = v ? v->number : 0;
         fields[i].result = v ? SUCCESS : NOT_SUPPORTED;
@@ -708,6 +723,31 @@ result_t nvmlDeviceGetPciInfo_v3(device_t device, pci_t *told)
     ENTER(device);
     memset(told, 0, sizeof *told);
     return told_text((int)gpu_of(device), __func__, told->id, sizeof told->id);
+}
+
+/* The peer of a link is a GPU of the node, by its number. */
+result_t nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t device, unsigned link, pci_t *told)
+{
+    ENTER(device);
+    memset(told, 0, sizeof *told);
+    const value_t *v = value_of(device, __func__, link);
+    return v ? told_text((int)v->number, "nvmlDeviceGetPciInfo_v3", told->id, sizeof told->id) : leave(NOT_SUPPORTED);
+}
+
+/* Of the struct: status, state, mask and, in version 3, summary. */
+result_t nvmlDeviceGetGpuFabricInfoV(device_t device, fabric_t *told)
+{
+    ENTER(device);
+    if (told->version != 0x2000024 && told->version != 0x3000028)
+        return leave(ARGUMENT_VERSION_MISMATCH);
+    told->status = (unsigned)number_or(device, __func__, 1, 0);
+    told->mask = (unsigned)number_or(device, __func__, 2, 0);
+    if (told->version == 0x3000028)
+        told->summary = (unsigned char)number_or(device, __func__, 3, 0);
+    unsigned state = 0;
+    result_t result = small_number(device, __func__, 0, &state);
+    told->state = (unsigned char)state;
+    return leave(result);
 }
 
 result_t nvmlDeviceGetSerial(device_t device, char *serial, unsigned length)

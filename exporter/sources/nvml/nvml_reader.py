@@ -42,8 +42,10 @@ from exporter.sources.nvml.library import (
     Failed,
     Library,
 )
+from exporter.sources.nvml.nvml_links import NvmlLinks
 
 if TYPE_CHECKING:
+    from exporter.model.gpu_links import GpuLinks
     from exporter.sources.nvml.nvml_page import PageMaker
 
 Answer = TypeVar("Answer")
@@ -186,6 +188,8 @@ class NvmlReader:
         self._inventory = Inventory()
         self._inventory_at: float | None = None
         self.events = NvmlEvents(library)
+        self._links = NvmlLinks(library)
+        self._links_of_gpus: Mapping[str, GpuLinks] = {}
         self._may_not_ask = False
 
     def read(self, now: float) -> DriverReading:
@@ -201,12 +205,14 @@ class NvmlReader:
                 self._lost = {}
                 self._inventory_at = None
                 self.events.forget()
+                self._links.forget()
                 if self._pages is not None:
                     self._pages.forget()
             if self._is_due(now):
                 self._read_gpus(now)
             processes, unknown = self._processes(now)
             memories = self._memories(now)
+            self._read_links(now)
             if self._pages is not None:
                 self.page = self._make_page(self._pages, memories, now)
         except Failed as failed:
@@ -220,6 +226,7 @@ class NvmlReader:
             unknown=frozenset(unknown),
             memory_used={device: memory.used for device, memory in memories.items()},
             busy=self._least_busy,
+            links=self._links_of_gpus,
             lost={lost.in_inventory.uuid: lost.reason for lost in self._lost.values() if lost.in_inventory},
             read_at=now,
         )
@@ -262,6 +269,15 @@ class NvmlReader:
         inventory = Inventory(gpus=tuple(gpus[index] for index in sorted(gpus)))
         if inventory != self._inventory:
             self._inventory = inventory
+
+    def _read_links(self, now: float) -> None:
+        """Read the links of all GPUs, if they are due. Raises Failed: the library is gone."""
+        if not self._links.is_due(self._gpus.values(), now):
+            return
+        self._of_each(self._links.know, now)
+        links = dict(self._of_each(lambda gpu: (gpu.in_inventory.uuid, self._links.of(gpu)), now))
+        if links != self._links_of_gpus:
+            self._links_of_gpus = links
 
     def _lose(self, index: int, in_inventory: InventoryGpu | None, failed: Failed, now: float) -> None:
         """Leave a GPU alone for a while. Its last inventory stays in force, since its ids can mean no other GPU."""

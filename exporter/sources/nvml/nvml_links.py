@@ -1,0 +1,172 @@
+"""The links of GPUs as NVML says them: NVLinks with their states and peers, the fabric, and PCIe's limits.
+
+What never changes is asked for once, and the rest once a minute. A call that a driver or a GPU lacks is not made again
+until the library is loaded anew. All of it runs on the worker thread.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from exporter.dcgm.links import MOST_LINKS
+from exporter.dcgm.table import FIELD_VALUES
+from exporter.model.gpu_links import Fabric, GpuLinks, PcieLink
+from exporter.model.kernel import pci_address
+from exporter.sources.nvml.gpus import NvmlGpu
+from exporter.sources.nvml.library import LACKS, Failed, Library
+
+LINKS_SECONDS = 60.0
+_LINK_COUNT = 91  # NVML_FI_DEV_NVLINK_LINK_COUNT
+_STATE = 165  # NVML_FI_DEV_NVLINK_GET_STATE; its scope is the link
+_BY_FIELD = "states by a field"
+_GPU, _SWITCH = 0, 2  # NVML_NVLINK_DEVICE_TYPE_…
+_COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
+_FAILED = 4  # DcgmFMStatusFailure; NVML's other states have DCGM's numbers
+_PEER_TYPE = "nvmlDeviceGetNvLinkRemoteDeviceType"
+_PEER_ADDRESS = "nvmlDeviceGetNvLinkRemotePciInfo"
+# the newest version has the summary, too
+_FABRIC_VERSIONS = ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t")
+_OF_FABRIC = "nvmlDeviceGetGpuFabricInfoV"
+
+
+@dataclass(slots=True)
+class _KnownGpu:
+    """What is known of a GPU, and the calls that it lacks."""
+
+    address: str = ""
+    link_count: int = 0
+    peers: dict[str, str] = field(default_factory=dict)
+    asked_peers: set[str] = field(default_factory=set)
+    limits: PcieLink = field(default_factory=PcieLink)
+    lacks: set[str] = field(default_factory=set)
+
+
+class NvmlLinks:
+    """A reader of the links of all GPUs."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget everything, since the library was loaded again: the driver may be another one."""
+        self._known: dict[str, _KnownGpu] = {}
+        self._names: dict[str, str] = {}  # by address on PCI
+        self._read_at: float | None = None
+
+    def is_due(self, gpus: Iterable[NvmlGpu], now: float) -> bool:
+        """Whether links are to be read again: a GPU is new, or a minute has passed. If so, `now` counts as read."""
+        is_new = any(gpu.in_inventory.uuid not in self._known for gpu in gpus)
+        if not is_new and self._read_at is not None and now - self._read_at < LINKS_SECONDS:
+            return False
+        self._read_at = now
+        return True
+
+    def know(self, gpu: NvmlGpu) -> None:
+        """Ask for what never changes, so that links to this GPU have its name. Raises Failed: see `optional`."""
+        uuid = gpu.in_inventory.uuid
+        if uuid not in self._known:
+            self._known[uuid] = self._first_read(gpu)
+        address = self._known[uuid].address
+        if address:
+            self._names[address] = f"GPU {gpu.in_inventory.index}"
+
+    def _first_read(self, gpu: NvmlGpu) -> _KnownGpu:
+        """What never changes of a GPU."""
+        known = _KnownGpu()
+        pci = self._ask(known, "nvmlDeviceGetPciInfo_v3", gpu.handle)
+        known.address = pci_address(pci.busId) if pci else ""
+        count = self._field_values(known, gpu, (_LINK_COUNT,)).get((_LINK_COUNT, 0), 0)
+        known.link_count = min(count, MOST_LINKS)
+        known.limits = PcieLink(
+            most_lanes=self._ask(known, "nvmlDeviceGetMaxPcieLinkWidth", gpu.handle),
+            highest_generation=self._ask(known, "nvmlDeviceGetMaxPcieLinkGeneration", gpu.handle),
+            generation_of_card=self._ask(known, "nvmlDeviceGetGpuMaxPcieLinkGeneration", gpu.handle),
+        )
+        return known
+
+    def of(self, gpu: NvmlGpu) -> GpuLinks:
+        """The links of a GPU that is known. One that is cut uses no NVLink, and is not asked for it.
+
+        Raises Failed: see `optional`.
+        """
+        known = self._known[gpu.in_inventory.uuid]
+        pcie = replace(
+            known.limits,
+            lanes=self._ask(known, "nvmlDeviceGetCurrPcieLinkWidth", gpu.handle),
+            generation=self._ask(known, "nvmlDeviceGetCurrPcieLinkGeneration", gpu.handle),
+        )
+        if gpu.is_cut or not known.link_count:
+            return GpuLinks(pcie=pcie)
+        states = self._states(known, gpu)
+        for link, state in states.items():
+            if state and link not in known.asked_peers:
+                known.asked_peers.add(link)
+                peer = self._peer(known, gpu, int(link))
+                if peer:
+                    known.peers[link] = peer
+        return GpuLinks(states=states, peers=dict(known.peers), pcie=pcie, fabric=self._fabric(known, gpu))
+
+    def _states(self, known: _KnownGpu, gpu: NvmlGpu) -> dict[str, int]:
+        """The states of a GPU's links by number: in one call, or for older drivers in one for each link."""
+        links = range(known.link_count)
+        if _BY_FIELD not in known.lacks:
+            answers = self._field_values(known, gpu, tuple((_STATE, link) for link in links))
+            if answers:
+                return {str(link): state for (_, link), state in answers.items()}
+            known.lacks.add(_BY_FIELD)
+        states = {str(link): self._ask(known, "nvmlDeviceGetNvLinkState", gpu.handle, link) for link in links}
+        return {link: state for link, state in states.items() if state is not None}
+
+    def _peer(self, known: _KnownGpu, gpu: NvmlGpu, link: int) -> str:
+        """To what a link leads, in words; "" if NVML does not say it."""
+        kind = self._ask(known, _PEER_TYPE, gpu.handle, link)
+        if kind == _SWITCH:
+            return "the NVSwitch"
+        if kind != _GPU:
+            return ""
+        pci = self._ask(known, _PEER_ADDRESS, gpu.handle, link)
+        return self._names.get(pci_address(pci.busId), "") if pci else ""
+
+    def _fabric(self, known: _KnownGpu, gpu: NvmlGpu) -> Fabric:
+        for version in _FABRIC_VERSIONS:
+            if version in known.lacks:
+                continue
+            info = self._library.call(version)  # the struct, which only the bindings know
+            if self._ask(known, _OF_FABRIC, gpu.handle, info, lacking=version) is not None:
+                return _fabric_of(info)
+        return Fabric()
+
+    def _field_values(self, known: _KnownGpu, gpu: NvmlGpu, wanted: tuple[Any, ...]) -> dict[tuple[int, int], int]:
+        """The values of numbered fields, by number and scope; without those that the GPU does not support."""
+        answered = self._ask(known, FIELD_VALUES, gpu.handle, wanted) or ()
+        values = [answer for answer in answered if answer.nvmlReturn == 0]
+        return {(answer.fieldId, answer.scopeId): int(answer.value.uiVal) for answer in values}
+
+    def _ask(self, known: _KnownGpu, call: str, *arguments: object, lacking: str = "") -> Any | None:  # noqa: ANN401 - the bindings have no types
+        """The answer; None if only this call fails. Raises Failed: the GPU or the library is gone.
+
+        A call that the GPU lacks is noted under `lacking`, or under its own name, and not made again.
+        """
+        name = lacking or call
+        if name in known.lacks:
+            return None
+        try:
+            return self._library.call(call, *arguments)
+        except Failed as failed:
+            if failed.scope != "call":
+                raise
+            if failed.code in LACKS:
+                known.lacks.add(name)
+            return None
+
+
+def _fabric_of(info: Any) -> Fabric:  # noqa: ANN401 - the bindings have no types
+    """The fabric by a struct nvmlGpuFabricInfo_v2_t or …_v3_t. Its status counts only once the state is completed."""
+    state = info.state & 0xFF  # an unsigned char in nvml.h, and an int in the bindings
+    has_failed = state == _COMPLETED and info.status != 0
+    return Fabric(
+        manager=_FAILED if has_failed else state,
+        mask=info.healthMask,
+        summary=getattr(info, "healthSummary", None),
+    )
