@@ -74,7 +74,8 @@ KINDS: Final[Mapping[LinkErrorKind, LinkErrorWords]] = {
 class LinkCounter(NamedTuple):
     """What a family counts.
 
-    `counter` tells two counters of the same kind apart, of which a GPU uses one: the one before Hopper, and Hopper's.
+    `counter` tells two counters of the same kind apart. DCGM reads the replays of one link from the same counter of
+    NVML before Hopper and on it, so it is one counter, although its sum has a name for each.
     `link` is the number in the family's name; "" if a label says it, or if the family counts all links.
     """
 
@@ -90,8 +91,8 @@ _ROWS: Mapping[str, LinkCounter] = {
     "DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": LinkCounter("replay", "replay"),
     "DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": LinkCounter("recovery", "recovery"),
     "DEV_NVLINK_ERROR_DL_CRC": LinkCounter("crc", "crc"),
-    "DEV_NVLINK_ERROR_DL_REPLAY": LinkCounter("replay", "dl_replay"),
-    "DEV_NVLINK_ERROR_DL_RECOVERY": LinkCounter("recovery", "dl_recovery"),
+    "DEV_NVLINK_ERROR_DL_REPLAY": LinkCounter("replay", "replay"),
+    "DEV_NVLINK_ERROR_DL_RECOVERY": LinkCounter("recovery", "recovery"),
     "DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL": LinkCounter("ecc_data", "ecc_data"),
     # an event is a recovery, however it ended: of both counters the one that grows more counts
     "DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS": LinkCounter("recovery", "recovery_event"),
@@ -151,10 +152,10 @@ KIND_OF: Final[Mapping[str, LinkErrorKind]] = {counter.counter: counter.kind for
 """The kind of errors that a counter counts."""
 
 
-def without_totals(values: Mapping[str, int]) -> dict[str, int]:
-    """The counters of a GPU by `counter_name`, without the sums of counters whose single links are there, too."""
-    of_links = {name.partition("/")[0] for name in values if not name.endswith("/")}
-    return {name: value for name, value in values.items() if not name.endswith("/") or name[:-1] not in of_links}
+def without_totals(grown: Mapping[str, int]) -> dict[str, int]:
+    """The growth of a GPU's counters by `counter_name`, without that of sums of which a single link grew, too."""
+    of_links = {name.partition("/")[0] for name, number in grown.items() if number and not name.endswith("/")}
+    return {name: number for name, number in grown.items() if not name.endswith("/") or name[:-1] not in of_links}
 
 
 def counter_name(counter: str, link: str) -> str:

@@ -44,10 +44,12 @@ class GpuLinks:
 
     Attributes:
         states: of each NVLink by its number, nvml.h's NVML_NVLINK_STATE_…: 0 down, 1 up, 2 asleep.
+        counters: errors of single links that NVML counts, by `counter_name` of dcgm/links.py.
         peers: to what an NVLink leads, in words, as far as NVML says it: `GPU 1`, `the NVSwitch`.
     """
 
     states: Mapping[str, int] = field(default_factory=nothing)
+    counters: Mapping[str, int] = field(default_factory=nothing)
     peers: Mapping[str, str] = field(default_factory=nothing)
     pcie: PcieLink = field(default_factory=PcieLink)
     fabric: Fabric = field(default_factory=Fabric)
@@ -57,6 +59,7 @@ class GpuLinks:
         return replace(
             self,
             states={**other.states, **self.states},
+            counters={**other.counters, **self.counters},
             peers={**other.peers, **self.peers},
             pcie=_merged(self.pcie, other.pcie),
             fabric=_merged(self.fabric, other.fabric),

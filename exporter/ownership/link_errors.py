@@ -63,8 +63,8 @@ class CountersOfPage:
 
     @property
     def by_gpu(self) -> Mapping[str, Counters]:
-        """The counters by the GPU's UUID, none of them twice."""
-        return {uuid: without_totals(values) for uuid, values in self._by_gpu.items()}
+        """The counters by the GPU's UUID."""
+        return self._by_gpu
 
 
 class LinkErrors:
@@ -95,7 +95,7 @@ class LinkErrors:
         """Take in the counters of a GPU."""
         last = self._counters.setdefault(uuid, {})
         grown = {name: _growth(last, name, value) for name, value in values.items()}
-        errors = {place: number for place, number in errors_by_kind(grown).items() if number}
+        errors = {place: number for place, number in errors_by_kind(without_totals(grown)).items() if number}
         faults = Counter({place: number for place, number in errors.items() if KINDS[place[0]].is_fault})
         if not faults:
             return

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from exporter.dcgm.fields import ACTIVITY, FIELDS, LINK_COUNTERS, Field
-from exporter.dcgm.links import link_number
+from exporter.dcgm.links import counter_name, link_number
 from exporter.dividing.decimals import number
 from exporter.model.driver import DriverReading
 from exporter.model.gpu_links import Fabric, GpuLinks, PcieLink
@@ -132,7 +132,7 @@ class LinkHealth:
         self._joined = joined
         self._reading = links
         self._due_at = at + _AGAIN_SECONDS
-        self.errors.read(self._page.counters.by_gpu if is_new and joined is not None else None, at)
+        self.errors.read(self._counters() if is_new and joined is not None else None, at)
         self._judge(at)
 
     def _judge(self, at: float) -> None:
@@ -153,6 +153,16 @@ class LinkHealth:
             self.reasons = frozenset(reasons)
         if advice != self.advice:
             self.advice = advice
+
+    def _counters(self) -> Mapping[str, Mapping[str, int]]:
+        """The counters by GPU. If NVML counts the errors of each link, the page's sum of them is left out."""
+        counters = {uuid: dict(of_gpu) for uuid, of_gpu in self._page.counters.by_gpu.items()}
+        for uuid, links in self._reading.items():
+            if uuid in counters and links.counters:
+                totals = {counter_name(name.partition("/")[0], "") for name in links.counters}
+                of_page = {name: value for name, value in counters[uuid].items() if name not in totals}
+                counters[uuid] = {**of_page, **links.counters}
+        return counters
 
     def _gpus(self) -> Mapping[str, GpuAtWork]:
         """All GPUs, by what NVML and the page say of them."""

@@ -164,7 +164,19 @@ def test_a_fabric_that_starts_has_some_minutes() -> None:
 
 def test_nvml_alone_says_the_same_of_the_fabric() -> None:
     links = {0: GpuLinks(fabric=Fabric(manager=4)), 1: GpuLinks(fabric=Fabric(manager=3, summary=1))}
-    assert [verdict.verdict for verdict in Node().look(links=links).values()] == ["failing", "ok"]
+    verdicts = Node().look(links=links)
+    assert {number: verdict.verdict for number, verdict in verdicts.items()} == {"0": "failing", "1": "ok"}
+
+
+def test_the_errors_of_each_link_that_nvml_counts_stand_for_the_page_s_sum() -> None:
+    node = Node()
+    total = "DCGM_FI_DEV_NVLINK_ERROR_DL_REPLAY"
+    node.look([row(total, "9")], {0: GpuLinks(counters={"replay/5": 9, "replay/6": 0})})
+    # NVML's links are read once a minute, and the page comes sooner
+    soon = node.look([row(total, "11")], {0: GpuLinks(counters={"replay/5": 9, "replay/6": 0})}, at=30)["0"]
+    assert soon.verdict == "ok"
+    later = node.look([row(total, "12")], {0: GpuLinks(counters={"replay/5": 12, "replay/6": 0})}, at=60)["0"]
+    assert texts(later) == ["errors of NVLink on link 5 within the last hour: 3 replays"]
 
 
 def test_a_card_that_was_born_narrow_is_noticed() -> None:

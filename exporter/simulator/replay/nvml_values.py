@@ -6,6 +6,8 @@ Pure. Answers are JSON's values, as exporter/bundle/nvml_calls.py makes them: a 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from exporter.dcgm.links import MOST_LINKS
+
 FIELD_VALUES = "nvmlDeviceGetFieldValues"
 _LICENCES = "nvmlDeviceGetGridLicensableFeatures_v4"
 _MOST_CHARS = 95  # of a text in nvml.c
@@ -14,6 +16,7 @@ _LARGEST = 2**64
 # The places of licences among the numbers of their call: two for each, its code and its state.
 _FIRST_LICENCE = 10
 _NUMBERS_A_LICENCE = 2
+_OF_LINK = 1000
 
 # The functions that answer with a text, or with a struct that has one in this field.
 _TEXTS = {
@@ -86,11 +89,15 @@ def _first(_: _Arguments, result: Any) -> _Numbers:  # noqa: ANN401 - a list of 
 
 
 def _fields(_: _Arguments, result: Any) -> _Numbers:  # noqa: ANN401 - a list of JSON's
-    """The numbered fields that the driver has, each with its type: a driver may call a temperature a double."""
+    """The numbered fields that the driver has, each with its type: a driver may call a temperature a double.
+
+    The number of a field of one link has the link in thousands.
+    """
     for field in result:
         if field.get("nvmlReturn") == 0:
-            numbers = (number_of(field.get(name)) for name in ("fieldId", "value", "valueType"))
-            yield tuple(numbers)
+            link = number_of(field.get("scopeId"))
+            number = number_of(field.get("fieldId")) + (_OF_LINK * link if link < MOST_LINKS else 0)
+            yield number, number_of(field.get("value")), number_of(field.get("valueType"))
 
 
 def _licences(_: _Arguments, result: object) -> _Numbers:

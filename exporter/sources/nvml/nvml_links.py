@@ -4,11 +4,12 @@ What never changes is asked for once, and the rest once a minute. A call that a 
 until the library is loaded anew. All of it runs on the worker thread.
 """
 
+import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from exporter.dcgm.links import MOST_LINKS
+from exporter.dcgm.links import MOST_LINKS, counter_name
 from exporter.dcgm.table import FIELD_VALUES
 from exporter.model.gpu_links import Fabric, GpuLinks, PcieLink
 from exporter.model.kernel import pci_address
@@ -18,7 +19,10 @@ from exporter.sources.nvml.library import LACKS, Failed, Library
 LINKS_SECONDS = 60.0
 _LINK_COUNT = 91  # NVML_FI_DEV_NVLINK_LINK_COUNT
 _STATE = 165  # NVML_FI_DEV_NVLINK_GET_STATE; its scope is the link
+# NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY and …_RECOVERY: the same scope
+_COUNTERS = {161: "replay", 162: "recovery"}
 _BY_FIELD = "states by a field"
+_COUNTED = "counters by link"
 _GPU, _SWITCH = 0, 2  # NVML_NVLINK_DEVICE_TYPE_…
 _COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 _FAILED = 4  # DcgmFMStatusFailure; NVML's other states have DCGM's numbers
@@ -99,13 +103,20 @@ class NvmlLinks:
         if gpu.is_cut or not known.link_count:
             return GpuLinks(pcie=pcie)
         states = self._states(known, gpu)
+        counters = self._counters(known, gpu)
         for link, state in states.items():
             if state and link not in known.asked_peers:
                 known.asked_peers.add(link)
                 peer = self._peer(known, gpu, int(link))
                 if peer:
                     known.peers[link] = peer
-        return GpuLinks(states=states, peers=dict(known.peers), pcie=pcie, fabric=self._fabric(known, gpu))
+        return GpuLinks(
+            states=states,
+            counters=counters,
+            peers=dict(known.peers),
+            pcie=pcie,
+            fabric=self._fabric(known, gpu),
+        )
 
     def _states(self, known: _KnownGpu, gpu: NvmlGpu) -> dict[str, int]:
         """The states of a GPU's links by number: in one call, or for older drivers in one for each link."""
@@ -117,6 +128,16 @@ class NvmlLinks:
             known.lacks.add(_BY_FIELD)
         states = {str(link): self._ask(known, "nvmlDeviceGetNvLinkState", gpu.handle, link) for link in links}
         return {link: state for link, state in states.items() if state is not None}
+
+    def _counters(self, known: _KnownGpu, gpu: NvmlGpu) -> dict[str, int]:
+        """The replays and recoveries of each link, where the GPU counts them so: on Hopper."""
+        if _COUNTED in known.lacks:
+            return {}
+        links = range(known.link_count)
+        answers = self._field_values(known, gpu, tuple((number, link) for number in _COUNTERS for link in links))
+        if not answers:
+            known.lacks.add(_COUNTED)
+        return {counter_name(_COUNTERS[number], str(link)): count for (number, link), count in answers.items()}
 
     def _peer(self, known: _KnownGpu, gpu: NvmlGpu, link: int) -> str:
         """To what a link leads, in words; "" if NVML does not say it."""
@@ -133,7 +154,7 @@ class NvmlLinks:
             if version in known.lacks:
                 continue
             info = self._library.call(version)  # the struct, which only the bindings know
-            if self._ask(known, _OF_FABRIC, gpu.handle, info, lacking=version) is not None:
+            if self._ask(known, _OF_FABRIC, gpu.handle, ctypes.pointer(info), lacking=version) is not None:
                 return _fabric_of(info)
         return Fabric()
 

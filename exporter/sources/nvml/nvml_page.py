@@ -7,8 +7,8 @@ values but memory.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -47,6 +47,9 @@ def _functions() -> Mapping[NvmlCall, list[tuple[int | None, DcgmField]]]:
 
 _FUNCTIONS = _functions()
 _NUMBERED = {call.arguments[0]: row for call, row in NVML[FIELD_VALUES] if len(call.arguments) == 1}
+# of these a GPU counts each link, which is the scope
+_OF_LINKS = {number: row for number, row in _NUMBERED.items() if row.name.startswith("DEV_NVLINK_ERROR_DL_")}
+_LINKS = 18  # of Hopper
 ((_SENT, _RECEIVED),) = (call.arguments for call, _ in NVML[FIELD_VALUES] if len(call.arguments) > 1)
 
 
@@ -239,6 +242,7 @@ def _devices(gpu: NvmlGpu) -> list[DeviceKey]:
     return [DeviceKey(uuid=gpu.in_inventory.uuid, instance=instance) for instance in ("", *instances)]
 
 
+_ALL_OF_LINKS = tuple((number, link) for number in _OF_LINKS for link in range(_LINKS))
 _THROUGHPUT = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
 FAMILIES: Mapping[str, DcgmField] = {row.family: row for calls in NVML.values() for _, row in calls}
 ((_, _XID_ERRORS),) = NVML[EVENTS]
@@ -267,6 +271,7 @@ class PageMaker:
         # by UUID: address and model, which do not change while the library is open; "" if NVML does not know it
         self._fixed: dict[str, tuple[str, str]] = {}
         self._sent: dict[str, NvlinkBytes] = {}
+        self._of_links: dict[str, tuple[tuple[int, int], ...]] = {}  # numbers and links, by UUID
         self.profiling.forget()
 
     def lose(self, uuid: str) -> None:
@@ -330,11 +335,15 @@ class PageMaker:
 
     def _fields(self, gpu: NvmlGpu, now: float) -> dict[str, str]:
         """Numbered fields: memory's temperature, links' errors and bytes by `now`. Raises Failed: see `optional`."""
-        wanted = (*_NUMBERED, (_SENT, _ALL_LINKS), (_RECEIVED, _ALL_LINKS))
+        uuid = gpu.in_inventory.uuid
+        of_links = self._of_links.get(uuid, _ALL_OF_LINKS)
+        wanted = (*_NUMBERED.keys() - _OF_LINKS.keys(), *of_links, (_SENT, _ALL_LINKS), (_RECEIVED, _ALL_LINKS))
         answered = optional(self._library, FIELD_VALUES, gpu.handle, wanted) or ()
         answers = {answer.fieldId: answer for answer in answered if answer.nvmlReturn == 0}
-        values = {}
+        values = self._sums_over_links(uuid, [answer for answer in answered if answer.fieldId in _OF_LINKS])
         for number, row in _NUMBERED.items():
+            if number in _OF_LINKS:
+                continue
             answer = answers.get(number)
             if answer is None:
                 continue
@@ -348,12 +357,21 @@ class PageMaker:
             if not is_wrong:
                 values[row.family] = str(value)
         if _SENT in answers and _RECEIVED in answers:
-            uuid = gpu.in_inventory.uuid
             kib = _number(answers[_SENT]) + _number(answers[_RECEIVED])
             moved = NvlinkBytes(kib, now)
             values[_THROUGHPUT] = throughput(self._sent.get(uuid), moved)
             self._sent[uuid] = moved
         return values
+
+    def _sums_over_links(self, uuid: str, answers: Sequence[Any]) -> dict[str, str]:
+        """The sums of a GPU's counters of single links by family. Those that it lacks are not asked for again."""
+        supported = [answer for answer in answers if answer.nvmlReturn == 0 and _number(answer) not in _NOTHING]
+        if answers:
+            self._of_links.setdefault(uuid, tuple((answer.fieldId, answer.scopeId) for answer in supported))
+        sums: Counter[str] = Counter()
+        for answer in supported:
+            sums[_OF_LINKS[answer.fieldId].family] += _number(answer)
+        return {family: str(number) for family, number in sums.items()}
 
 
 def _labels_of_instances(gpu: NvmlGpu) -> Mapping[str, Labels]:

@@ -63,7 +63,7 @@ CALLS: dict[str, tuple[dict[int, int], dict[str, str]]] = {
     ),
     "nvmlDeviceGetGridLicensableFeatures_v4": ({0: 0}, {"VGPU_LICENSE_STATUS": "0"}),
     "nvmlDeviceGetFieldValues": (
-        {82: 70, 138: 1_000_000, 139: 500_000, 38: 21, 45: 22, 52: 23, 59: 24, 31: 1},
+        {82: 70, 138: 1_000_000, 139: 500_000, 38: 21, 45: 22, 52: 23, 59: 24, 31: 1, 161: 25, 162: 26, 163: 27},
         {
             "MEMORY_TEMP": "70",
             "NVLINK_BANDWIDTH_TOTAL": "0",
@@ -71,6 +71,9 @@ CALLS: dict[str, tuple[dict[int, int], dict[str, str]]] = {
             "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": "22",
             "NVLINK_REPLAY_ERROR_COUNT_TOTAL": "23",
             "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": "24",
+            "NVLINK_ERROR_DL_REPLAY": "25",
+            "NVLINK_ERROR_DL_RECOVERY": "26",
+            "NVLINK_ERROR_DL_CRC": "27",
             "RETIRED_PENDING": "1",
         },
     ),
