@@ -34,8 +34,8 @@ _OF_FABRIC = "nvmlDeviceGetGpuFabricInfoV"
 
 
 @dataclass(slots=True)
-class _KnownGpu:
-    """What is known of a GPU, and the calls that it lacks."""
+class _GpuFacts:
+    """What is certain of a GPU, and the calls that it lacks."""
 
     address: str = ""
     link_count: int = 0
@@ -54,13 +54,13 @@ class NvmlLinks:
 
     def forget(self) -> None:
         """Forget everything, since the library was loaded again: the driver may be another one."""
-        self._known: dict[str, _KnownGpu] = {}
+        self._facts: dict[str, _GpuFacts] = {}
         self._names: dict[str, str] = {}  # by address on PCI
         self._read_at: float | None = None
 
     def is_due(self, gpus: Iterable[NvmlGpu], now: float) -> bool:
         """Whether links are to be read again: a GPU is new, or a minute has passed. If so, `now` counts as read."""
-        is_new = any(gpu.in_inventory.uuid not in self._known for gpu in gpus)
+        is_new = any(gpu.in_inventory.uuid not in self._facts for gpu in gpus)
         if not is_new and self._read_at is not None and now - self._read_at < LINKS_SECONDS:
             return False
         self._read_at = now
@@ -69,108 +69,108 @@ class NvmlLinks:
     def know(self, gpu: NvmlGpu) -> None:
         """Ask for what never changes, so that links to this GPU have its name. Raises Failed: see `optional`."""
         uuid = gpu.in_inventory.uuid
-        if uuid not in self._known:
-            self._known[uuid] = self._first_read(gpu)
-        address = self._known[uuid].address
+        if uuid not in self._facts:
+            self._facts[uuid] = self._first_read(gpu)
+        address = self._facts[uuid].address
         if address:
             self._names[address] = f"GPU {gpu.in_inventory.index}"
 
-    def _first_read(self, gpu: NvmlGpu) -> _KnownGpu:
+    def _first_read(self, gpu: NvmlGpu) -> _GpuFacts:
         """What never changes of a GPU."""
-        known = _KnownGpu()
-        pci = self._ask(known, "nvmlDeviceGetPciInfo_v3", gpu.handle)
-        known.address = pci_address(pci.busId) if pci else ""
-        count = self._field_values(known, gpu, (_LINK_COUNT,)).get((_LINK_COUNT, 0), 0)
-        known.link_count = min(count, MOST_LINKS)
-        known.limits = PcieLink(
-            most_lanes=self._ask(known, "nvmlDeviceGetMaxPcieLinkWidth", gpu.handle),
-            highest_generation=self._ask(known, "nvmlDeviceGetMaxPcieLinkGeneration", gpu.handle),
-            generation_of_card=self._ask(known, "nvmlDeviceGetGpuMaxPcieLinkGeneration", gpu.handle),
+        facts = _GpuFacts()
+        pci = self._ask(facts, "nvmlDeviceGetPciInfo_v3", gpu.handle)
+        facts.address = pci_address(pci.busId) if pci else ""
+        count = self._field_values(facts, gpu, (_LINK_COUNT,)).get((_LINK_COUNT, 0), 0)
+        facts.link_count = min(count, MOST_LINKS)
+        facts.limits = PcieLink(
+            most_lanes=self._ask(facts, "nvmlDeviceGetMaxPcieLinkWidth", gpu.handle),
+            highest_generation=self._ask(facts, "nvmlDeviceGetMaxPcieLinkGeneration", gpu.handle),
+            generation_of_card=self._ask(facts, "nvmlDeviceGetGpuMaxPcieLinkGeneration", gpu.handle),
         )
-        return known
+        return facts
 
     def of(self, gpu: NvmlGpu) -> GpuLinks:
-        """The links of a GPU that is known. One that is cut uses no NVLink, and is not asked for it.
+        """The links of a GPU that `know` has asked. One that is cut uses no NVLink, and is not asked for it.
 
         Raises Failed: see `optional`.
         """
-        known = self._known[gpu.in_inventory.uuid]
+        facts = self._facts[gpu.in_inventory.uuid]
         pcie = replace(
-            known.limits,
-            lanes=self._ask(known, "nvmlDeviceGetCurrPcieLinkWidth", gpu.handle),
-            generation=self._ask(known, "nvmlDeviceGetCurrPcieLinkGeneration", gpu.handle),
+            facts.limits,
+            lanes=self._ask(facts, "nvmlDeviceGetCurrPcieLinkWidth", gpu.handle),
+            generation=self._ask(facts, "nvmlDeviceGetCurrPcieLinkGeneration", gpu.handle),
         )
-        if gpu.is_cut or not known.link_count:
+        if gpu.is_cut or not facts.link_count:
             return GpuLinks(pcie=pcie)
-        states = self._states(known, gpu)
-        counters = self._counters(known, gpu)
+        states = self._states(facts, gpu)
+        counters = self._counters(facts, gpu)
         for link, state in states.items():
-            if state and link not in known.asked_peers:
-                known.asked_peers.add(link)
-                peer = self._peer(known, gpu, int(link))
+            if state and link not in facts.asked_peers:
+                facts.asked_peers.add(link)
+                peer = self._peer(facts, gpu, int(link))
                 if peer:
-                    known.peers[link] = peer
+                    facts.peers[link] = peer
         return GpuLinks(
             states=states,
             counters=counters,
-            peers=dict(known.peers),
+            peers=dict(facts.peers),
             pcie=pcie,
-            fabric=self._fabric(known, gpu),
+            fabric=self._fabric(facts, gpu),
         )
 
-    def _states(self, known: _KnownGpu, gpu: NvmlGpu) -> dict[str, int]:
+    def _states(self, facts: _GpuFacts, gpu: NvmlGpu) -> dict[str, int]:
         """The states of a GPU's links by number: in one call, or for older drivers in one for each link."""
-        links = range(known.link_count)
-        if _BY_FIELD not in known.lacks:
-            answers = self._field_values(known, gpu, tuple((_STATE, link) for link in links))
+        links = range(facts.link_count)
+        if _BY_FIELD not in facts.lacks:
+            answers = self._field_values(facts, gpu, tuple((_STATE, link) for link in links))
             if answers:
                 return {str(link): state for (_, link), state in answers.items()}
-            known.lacks.add(_BY_FIELD)
-        states = {str(link): self._ask(known, "nvmlDeviceGetNvLinkState", gpu.handle, link) for link in links}
+            facts.lacks.add(_BY_FIELD)
+        states = {str(link): self._ask(facts, "nvmlDeviceGetNvLinkState", gpu.handle, link) for link in links}
         return {link: state for link, state in states.items() if state is not None}
 
-    def _counters(self, known: _KnownGpu, gpu: NvmlGpu) -> dict[str, int]:
+    def _counters(self, facts: _GpuFacts, gpu: NvmlGpu) -> dict[str, int]:
         """The replays and recoveries of each link, where the GPU counts them so: on Hopper."""
-        if _COUNTED in known.lacks:
+        if _COUNTED in facts.lacks:
             return {}
-        links = range(known.link_count)
-        answers = self._field_values(known, gpu, tuple((number, link) for number in _COUNTERS for link in links))
+        links = range(facts.link_count)
+        answers = self._field_values(facts, gpu, tuple((number, link) for number in _COUNTERS for link in links))
         if not answers:
-            known.lacks.add(_COUNTED)
+            facts.lacks.add(_COUNTED)
         return {counter_name(_COUNTERS[number], str(link)): count for (number, link), count in answers.items()}
 
-    def _peer(self, known: _KnownGpu, gpu: NvmlGpu, link: int) -> str:
+    def _peer(self, facts: _GpuFacts, gpu: NvmlGpu, link: int) -> str:
         """To what a link leads, in words; "" if NVML does not say it."""
-        kind = self._ask(known, _PEER_TYPE, gpu.handle, link)
+        kind = self._ask(facts, _PEER_TYPE, gpu.handle, link)
         if kind == _SWITCH:
             return "the NVSwitch"
         if kind != _GPU:
             return ""
-        pci = self._ask(known, _PEER_ADDRESS, gpu.handle, link)
+        pci = self._ask(facts, _PEER_ADDRESS, gpu.handle, link)
         return self._names.get(pci_address(pci.busId), "") if pci else ""
 
-    def _fabric(self, known: _KnownGpu, gpu: NvmlGpu) -> Fabric:
+    def _fabric(self, facts: _GpuFacts, gpu: NvmlGpu) -> Fabric:
         for version in _FABRIC_VERSIONS:
-            if version in known.lacks:
+            if version in facts.lacks:
                 continue
             info = self._library.call(version)  # the struct, which only the bindings know
-            if self._ask(known, _OF_FABRIC, gpu.handle, ctypes.pointer(info), lacking=version) is not None:
+            if self._ask(facts, _OF_FABRIC, gpu.handle, ctypes.pointer(info), lacking=version) is not None:
                 return _fabric_of(info)
         return Fabric()
 
-    def _field_values(self, known: _KnownGpu, gpu: NvmlGpu, wanted: tuple[Any, ...]) -> dict[tuple[int, int], int]:
+    def _field_values(self, facts: _GpuFacts, gpu: NvmlGpu, wanted: tuple[Any, ...]) -> dict[tuple[int, int], int]:
         """The values of numbered fields, by number and scope; without those that the GPU does not support."""
-        answered = self._ask(known, FIELD_VALUES, gpu.handle, wanted) or ()
+        answered = self._ask(facts, FIELD_VALUES, gpu.handle, wanted) or ()
         values = [answer for answer in answered if answer.nvmlReturn == 0]
         return {(answer.fieldId, answer.scopeId): int(answer.value.uiVal) for answer in values}
 
-    def _ask(self, known: _KnownGpu, call: str, *arguments: object, lacking: str = "") -> Any | None:  # noqa: ANN401 - the bindings have no types
+    def _ask(self, facts: _GpuFacts, call: str, *arguments: object, lacking: str = "") -> Any | None:  # noqa: ANN401 - the bindings have no types
         """The answer; None if only this call fails. Raises Failed: the GPU or the library is gone.
 
         A call that the GPU lacks is noted under `lacking`, or under its own name, and not made again.
         """
         name = lacking or call
-        if name in known.lacks:
+        if name in facts.lacks:
             return None
         try:
             return self._library.call(call, *arguments)
@@ -178,7 +178,7 @@ class NvmlLinks:
             if failed.scope != "call":
                 raise
             if failed.code in LACKS:
-                known.lacks.add(name)
+                facts.lacks.add(name)
             return None
 
 
