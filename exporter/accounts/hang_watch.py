@@ -17,6 +17,7 @@ from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
 
 _MOST_EVENTS = 100
+_SEEN = ("", "no_gpu")  # reasons of a match (ownership/owners.py): it has samples, or is a claim's network device
 _MOST_MODELS = 16  # a node has one or two
 
 
@@ -39,7 +40,13 @@ class HangWatch:
         signs = (yield from self._reader.read(snapshot.joined)) if snapshot.joined is not None else NO_SIGNS
         self._learn(signs, holders)
         yield
-        held = (device for gpu in holders.held.values() for device in _held_devices(gpu, holders.models))
+        matches = snapshot.owners.matches
+        unseen = {match.assignment.owner.pod_key for match in matches if match.reason not in _SEEN}
+        held = (
+            device._replace(is_whole=device.is_whole and device.owner.pod_key not in unseen)
+            for gpu in holders.held.values()
+            for device in _held_devices(gpu, holders.models)
+        )
         suspected = tuple(self._watches.look(held, signs, self._powers.levels, at_ns))
         self._note_events(suspected, at_ns)
         if suspected or self.hangs.suspected:

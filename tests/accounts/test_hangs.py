@@ -178,6 +178,10 @@ NEAR_MISSES: Mapping[str, Callable[[], Node]] = {
         Node().learned().does({"before": whole(0, 1)}, HANGS, HANGS, minutes=8).does(JOB, HANGS, HANGS, minutes=8)
     ),
     "one of its GPUs has no kernel": lambda: Node().learned().does(JOB, HANGS, IDLE, minutes=20),
+    "one of its GPUs is on no page": lambda: Node().does(JOB, HANGS, minutes=20),
+    "one of its GPUs is on the page no more": lambda: (
+        Node().learned().does(JOB, HANGS, HANGS, minutes=8).does(JOB, HANGS, minutes=20)
+    ),
     "one of its GPUs works": lambda: Node().learned().does(JOB, HANGS, TRAINS, minutes=20),
     "several containers share a GPU": lambda: (
         Node().learned().does({"job": whole(0, 1), "b": whole(1)}, HANGS, HANGS, minutes=20)
