@@ -93,7 +93,7 @@ def commands(**_: Any) -> None:  # noqa: ANN401 - click's way
 
     kubectl itself asks, through the API server's proxy: what you need is its binary, and the right to `get`
     services/proxy or pods/proxy in the exporter's namespace. The cluster role is asked where there is one, else the
-    exporter of each node.
+    exporter of each node. top, who and idle also ask dcgm-exporters, where no exporter is: --nothing-installed.
     """
 
 
