@@ -9,6 +9,7 @@ No error is counted by bandwidths, by bit error rates, by the histogram of forwa
 symbols that came wrong, which that correction mends; nor by EFFECTIVE_ERRORS, which nvml.h calls deprecated.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
@@ -166,11 +167,17 @@ def counter_name(counter: str, link: str) -> str:
 def errors_by_kind(grown: Mapping[str, int]) -> dict[tuple[LinkErrorKind, str], int]:
     """The errors by kind and link, of the growth of counters by `counter_name`.
 
-    If two counters of a link count the same kind, the GPU has one of them, and the one that grew more counts.
+    If two counters of a link count the same kind, the GPU has one of them, and the one that grew more counts. What a
+    counter of the whole GPU counts beyond those of single links is of no known link: on Hopper the fields 497 to 499
+    are sums of what fields of single links count (DcgmCacheManager.cpp asks NVML for NVML_NVLINK_ERROR_DL_… of each).
     """
     errors: dict[tuple[LinkErrorKind, str], int] = {}
+    of_links: Counter[LinkErrorKind] = Counter()
     for name, number in grown.items():
         counter, _, link = name.partition("/")
         place = (KIND_OF[counter], link)
-        errors[place] = max(number, errors.get(place, 0))
-    return errors
+        more = max(0, number - errors.get(place, 0))
+        errors[place] = errors.get(place, 0) + more
+        if link:
+            of_links[place[0]] += more
+    return {place: number if place[1] else max(0, number - of_links[place[0]]) for place, number in errors.items()}

@@ -99,7 +99,7 @@ def families_of(generation: str, counters: str = "default") -> tuple[SimulatedFa
 
 
 def families_of_links(hardware: NvlinkHardware, generation: str) -> tuple[SimulatedFamily, ...]:
-    """The families of each link that a user may add to the counters file, but for the shell version's, which has none.
+    """The families of links that a user may add to the counters file, but for the shell version's, which has none.
 
     Up to 4.8 NVML's counts have the link's number in their names, and 4.9 has rows of them (DCGM's dcgm_fields.cpp).
     """
@@ -115,7 +115,8 @@ def families_of_links(hardware: NvlinkHardware, generation: str) -> tuple[Simula
         for family in hardware.families()
         if family.has_rows == has_rows or (family.has_rows and family.name)
     ]
-    return tuple(families) if generation != _SHELL else ()
+    of_pcie = (family_of(_ROWS[name]) for name in ("DEV_PCIE_MAX_LINK_GEN", "DEV_PCIE_MAX_LINK_WIDTH"))
+    return (*families, *of_pcie) if generation != _SHELL else ()
 
 
 GENERATIONS = ("1", "3", "4.8", "4.9")

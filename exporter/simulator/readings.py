@@ -77,6 +77,8 @@ def of_gpu(machine: Machine, gpu: SimulatedGpu, later_ns: int) -> dict[str, Read
         **dict.fromkeys(("SYNC_BOOST_VIOLATION", "BOARD_LIMIT_VIOLATION", "RELIABILITY_VIOLATION"), 0),
         "PCIE_LINK_GEN": 5,
         "PCIE_LINK_WIDTH": 16,
+        "PCIE_MAX_LINK_GEN": 5,
+        "PCIE_MAX_LINK_WIDTH": 16,
         "NVLINK_BANDWIDTH_TOTAL": 2 * over_links / 1_024_000,  # DCGM divides KiB by 1,000
         "VGPU_LICENSE_STATUS": 0,
         **_errors(machine, gpu.uuid),

@@ -18,7 +18,7 @@ def simulated_names() -> set[str]:
     for generation in GENERATIONS:
         for counters in COUNTERS:
             world = World(gpus=4, shared=1, mig=1, seed=1)
-            dcgm = SimulatedDcgm(world, host_name="n", generation=generation, counters=counters)
+            dcgm = SimulatedDcgm(world, host_name="n", generation=generation, counters=counters, with_links=True)
             found |= names_on(dcgm.page())
             of_others = families_of(generation, counters)
             found |= {family.newer if generation == "4.9" else family.name for family in of_others if family.name}

@@ -27,6 +27,7 @@ from deploy.grafana.generator.promql import (
     devices,
     flow,
     level,
+    link_errors,
     memory,
     once,
     parts,
@@ -129,6 +130,10 @@ DASHBOARD = Dashboard(
                       Query(level("remapped", CHOSEN, OF_GPU), "rows replaced")),
                 table("XIDs", "Errors that the driver reported in the time range.", "namespace, pod, xid",
                       Column("Errors", xids(CHOSEN, "namespace, pod, xid"), "short", BAD),
+                      most_first="Errors", height=6),
+                table("Errors of links", "In the time range, with who held the GPU then. Without a link: of all its "
+                      "links. Kinds overlap: a replay repairs a CRC error.", "namespace, pod, link, kind",
+                      Column("Errors", link_errors(CHOSEN, "namespace, pod, link, kind"), "short", BAD),
                       most_first="Errors", height=6),
             ],
         ),

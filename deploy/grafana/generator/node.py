@@ -28,6 +28,7 @@ from deploy.grafana.generator.promql import (
     flow,
     free,
     level,
+    link_errors,
     memory,
     named,
     once,
@@ -91,11 +92,6 @@ DASHBOARD = Dashboard(
                 lines("Power", "What each GPU draws, whoever holds it.",
                       Query(named(watts(CHOSEN, "cluster, node, UUID")), "GPU {{gpu}}"), unit=WATTS, stacked=True),
                 lines("Temperature", "Of the GPUs.", _worst("temperature"), unit=CELSIUS, levels=WARM),
-                lines("PCIe", "Bytes to and from each GPU.", Query(flow("pcie received", CHOSEN), "to GPU {{gpu}}"),
-                      Query(flow("pcie sent", CHOSEN), "from GPU {{gpu}}"), unit=FLOW),
-                lines("NVLink", "Bytes between each GPU and the others.",
-                      Query(flow("nvlink received", CHOSEN), "to GPU {{gpu}}"),
-                      Query(flow("nvlink sent", CHOSEN), "from GPU {{gpu}}"), unit=FLOW),
                 lines("Clocks", "Of the multiprocessors. A GPU without work lowers them.", _worst("sm clock"),
                       unit=HERTZ),
                 lines("Throttled", "GPUs whose clocks were lowered, by the reason. Low clocks for want of work are "
@@ -133,6 +129,28 @@ DASHBOARD = Dashboard(
                       Query(level("remapped", CHOSEN, OF_GPU), "GPU {{gpu}} rows"),
                       Query(level("pending", CHOSEN, OF_GPU), "GPU {{gpu}} waits for a reset"),
                       Query(level("replays", CHOSEN, OF_GPU), "GPU {{gpu}} retries")),
+            ],
+        ),
+        Row(
+            title="Links",
+            panels=[
+                table("Errors of links", "In the time range, with the pods that held the GPU then. Without a link: of "
+                      "all of the GPU's links. Kinds overlap: a replay repairs a CRC error.",
+                      "namespace, pod, gpu, UUID, link, kind",
+                      Column("Errors", named(link_errors(CHOSEN, "cluster, node, namespace, pod, UUID, link, kind")),
+                             "short", BAD), most_first="Errors", height=7),
+                lines("Errors within a day", "GpuLinkErrors warns of more than 100 replays, and of more than 2 of what "
+                      "a healthy link never has.",
+                      Query(named(f"link:pod_gpu_link_errors:new1d{_IN}"), "GPU {{gpu}} link {{link}} {{kind}}")),
+                lines("PCIe", "Bytes to and from each GPU.", Query(flow("pcie received", CHOSEN), "to GPU {{gpu}}"),
+                      Query(flow("pcie sent", CHOSEN), "from GPU {{gpu}}"), unit=FLOW),
+                lines("NVLink", "Bytes between each GPU and the others.",
+                      Query(flow("nvlink received", CHOSEN), "to GPU {{gpu}}"),
+                      Query(flow("nvlink sent", CHOSEN), "from GPU {{gpu}}"), unit=FLOW),
+                lines("PCIe lanes", "Those that each GPU has, and the most that card and slot can have, where "
+                      "dcgm-exporter measures it.",
+                      Query(level("lanes", CHOSEN, OF_GPU), "GPU {{gpu}}"),
+                      Query(level("most lanes", CHOSEN, OF_GPU), "GPU {{gpu}}, most")),
             ],
         ),
         Row(

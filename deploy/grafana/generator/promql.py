@@ -38,6 +38,8 @@ _FIELDS = {
     "remapped": ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "", "DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"),
     "pending": ("DCGM_FI_DEV_ROW_REMAP_PENDING", "", ""),
     "replays": ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "", "DCGM_FI_DEV_PCIE_REPLAY_TOTAL"),
+    "lanes": ("DCGM_FI_DEV_PCIE_LINK_WIDTH", "", ""),
+    "most lanes": ("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "", ""),
     "energy": ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "", "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL"),
     "free": ("DCGM_FI_DEV_FB_FREE", "", "DCGM_FI_DEV_FB_FREE_BYTES"),
     "used": ("DCGM_FI_DEV_FB_USED", "", "DCGM_FI_DEV_FB_USED_BYTES"),
@@ -186,7 +188,16 @@ def parts(where: str, of: str, more: str) -> str:
 
 
 def xids(where: str, by: str) -> str:
-    """The new errors in the time range. increase() would miss the first error of a row."""
-    all_, most = f"pod_gpu_xid_errors_total{{{where}}}", f"max_over_time(pod_gpu_xid_errors_total{{{where}}}[$__range])"
-    new = once(f"{most} - ({all_} offset $__range or {most} * 0)", "xid")
-    return f"sum by ({by}) ({new}) > 0"
+    """The new XIDs in the time range."""
+    return f"sum by ({by}) ({_new('pod_gpu_xid_errors_total', where, 'xid')}) > 0"
+
+
+def link_errors(where: str, by: str) -> str:
+    """The new errors of links in the time range."""
+    return f"sum by ({by}) ({_new('pod_gpu_link_errors_total', where, 'kind, link')}) > 0"
+
+
+def _new(family: str, where: str, label: str) -> str:
+    """By how much each row grew in the time range. increase() would miss the first error of a row."""
+    all_, most = f"{family}{{{where}}}", f"max_over_time({family}{{{where}}}[$__range])"
+    return once(f"{most} - ({all_} offset $__range or {most} * 0)", label)

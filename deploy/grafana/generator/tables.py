@@ -24,6 +24,8 @@ _LABELS = {
     "modelName": "Model",
     "resource": "Resource",
     "xid": "XID",
+    "link": "Link",
+    "kind": "Kind of error",
     "class": "Class",
     "queue": "Queue",
     "cohort": "Cohort",
