@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from exporter.sources.kubernetes.node_objects import ApiPods, ApiSlices
 
 Headers = tuple[tuple[str, str], ...]
-_NO_PODS = absent("nothing that was asked for is made of pods", "ask for labels of pods with --labels.pod-labels")
+_NO_PODS = absent(
+    "nothing that was asked for is made of pods",
+    "ask for labels of pods with --labels.pod-labels, or for workloads with --workload.labels: queues come with both",
+)
 _NO_SLICES = absent(
     "no claim has needed ResourceSlices so far, or nobody can be asked for them",
     "give access to the Kubernetes API, and do not turn --dra off",

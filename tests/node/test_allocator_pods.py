@@ -63,7 +63,8 @@ def pods_of(node: Node) -> set[str]:
 @pytest.mark.parametrize("mode", ["auto", "off"])
 async def test_a_node_without_tokens_reads_no_pods(node: SimulatedNode, mode: str) -> None:
     node.world.pods = (a_pod(node.world.gpus[0].uuid), a_pod(f"{node.world.gpus[1].uuid}::3"))
-    given = settings(node, allocators_pods=mode, kubelet_pods_socket=str(node.pods_socket))
+    # of the kubelet's own Pods API they are read for their queues
+    given = settings(node, allocators_pods=mode, pods_source="api")
     async with running(config_of(**given)) as exporter:
         for _ in range(3):
             await exporter.page()

@@ -148,6 +148,22 @@ async def test_they_outlive_the_kubelet_and_its_pods_api(node: SimulatedNode, st
         assert queues_of((await exporter.get("/metrics"))[1]) == before
 
 
+async def test_no_row_begins_without_its_queue(node: SimulatedNode, start: Start) -> None:
+    """A label that comes later makes a new series: the first look of the accounts waits for pods."""
+    queues = put_in_queues(node.world)
+    exporter = await start(**settings(node))
+    seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+
+    async def are_counted() -> bool:
+        page = (await exporter.get("/metrics"))[1]
+        for labels, _ in samples(page, "pod_gpu_allocated_ratio"):
+            seen[labels["namespace"], labels["pod"]].add(labels.get("queue", ""))
+        return any(value for _, value in samples(page, "pod_gpu_allocated_seconds_total"))
+
+    await until(are_counted)
+    assert seen == {pod: {queue} for pod, queue in queues.items()}
+
+
 async def test_no_node_watches_the_api_server_for_the_sake_of_queues(simulated: SimulatedNode, start: Start) -> None:
     put_in_queues(simulated.world)
     api = SimulatedApi(simulated.world)

@@ -55,7 +55,7 @@ def test_a_device_and_its_container() -> None:
     found = nodes_of(
         target(),
         [
-            (of_device("pod_gpu_info", pod="a", modelName="H100"), "1"),
+            (of_device("pod_gpu_info", pod="a", modelName="H100", queue="research"), "1"),
             (of_device("pod_gpu_device_owners", entity="gpu"), "1"),
             (of_device("pod_gpu_allocated_ratio", pod="a", workload_name="trainer", workload_kind="Job"), "1"),
             (of_device("pod_gpu_memory_used_bytes", pod="a"), "2097152"),
@@ -80,6 +80,7 @@ def test_a_device_and_its_container() -> None:
         "container": "main",
         "workload_name": "trainer",
         "workload_kind": "Job",
+        "queue": "research",
         "gpu_shared": False,
         "gpu_utilization": 57,
         "power_usage": 300.5,
