@@ -200,9 +200,9 @@ class Scheduler:
         pod, xid = self._random.choice(holders), self._random.choice(XIDS)
         turn = self._crashes % _TURNS
         self._crashes += 1
-        is_in_step = pod.work is not None and pod.work[0] == TRAINING  # with pods on other nodes
-        if turn == 0 and _has_all_memory(pod) and not is_in_step:
-            self._let_fill(world, pod)
+        may_fill = [holder for holder in holders if _may_fill(holder)]
+        if turn == 0 and may_fill:
+            self._let_fill(world, pod if pod in may_fill else may_fill[0])
         elif turn == _TURNS // 2:
             world.fall(pod, _OOM_KILLED, "OOMKilled")
         else:
@@ -402,10 +402,15 @@ def _has_whole_gpus(world: World) -> bool:
     return bool(world.gpus) and all(gpu.slots[0][0] == GPU_RESOURCE for gpu in world.gpus)
 
 
-def _has_all_memory(pod: Pod) -> bool:
-    """Whether the devices of a pod are its own: whole GPUs or MIG instances, and neither shares nor units."""
+def _may_fill(pod: Pod) -> bool:
+    """Whether a pod may take all memory of its devices.
+
+    They are its own: whole GPUs or MIG instances, and neither shares nor units. It does not work in step with pods on
+    other nodes.
+    """
     is_chosen = any(container.chosen or container.parts for container in pod.containers)
-    return not is_chosen and not any("::" in device for device in pod.devices)
+    is_in_step = pod.work is not None and pod.work[0] == TRAINING
+    return not is_chosen and not is_in_step and not any("::" in device for device in pod.devices)
 
 
 def _has_lost(world: World) -> bool:
