@@ -144,6 +144,7 @@ What nobody can know from outside:
 - An allocation may fail while much is free: 10 GiB with 9 left, or for want of one piece. Only the probe sees that.
 - A program that fills the memory and ends between two reads of dcgm-exporter leaves no trace. Neither does one that
   catches the error and goes on.
+- A program that answers a signal with an exit code of its own, such as 1, looks like one that ended by itself.
 - Of a container that ends twice between two looks (`--accounting.interval`), one end is seen. An XID that the page
   shows only later is not beside; with `--kernel-log.mode on` it is.
 

@@ -122,10 +122,13 @@ def test_why_says_what_doctor_says_of_the_pod(cluster: GpuCluster) -> None:
     [
         ({"gpus": 0}, 0, "no container of it asks for a device"),
         ({"phase": "Succeeded"}, 0, "it has ended (Succeeded): the kubelet took its devices back"),
+        # the node's exporter is asked how it ended, and what is known without one stands without one
+        ({"phase": "Failed"}, 0, "it has ended (Failed): the kubelet took its devices back"),
+        ({"phase": "Failed", "node": "gpu-node-9"}, 0, "it has ended (Failed): the kubelet took its devices back"),
         ({"node": ""}, 1, "it runs on no node yet: 0/9 nodes are available: 9 Insufficient nvidia.com/gpu."),
         ({}, 1, "it asks for nvidia.com/gpu, and the kubelet lists no device for it"),
     ],
-    ids=["asks for none", "has ended", "is not scheduled", "is not listed"],
+    ids=["asks for none", "has ended", "has failed", "has failed elsewhere", "is not scheduled", "is not listed"],
 )
 def test_why_a_pod_has_no_metrics(cluster: GpuCluster, pod: dict[str, Any], code: int, words: str) -> None:
     put_pod(cluster, "lonely", **pod)

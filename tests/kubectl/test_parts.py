@@ -106,6 +106,51 @@ def test_of_doctors_report_only_what_concerns_the_pod_is_shown() -> None:
         why.explain(pod(), {"assigned": []})
 
 
+def failed(reason: str) -> dict[str, Any]:
+    """A pod of one container that has failed for this reason of the kubelet's."""
+    terminated = {"exitCode": 1, "reason": reason, "finishedAt": "2026-11-21T12:03:10Z"}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": {"terminated": terminated}}]}
+    return {**pod(**{"nvidia.com/gpu": "1"}), "status": status}
+
+
+def test_of_a_pod_that_failed_its_node_may_know_more() -> None:
+    item = failed("Error")
+    first = why.before_the_node(item)
+    assert first is not None
+    assert [finding.about for finding in first.findings] == ["ml/a"]
+    report = Diagnosis(
+        summary="",
+        findings=(
+            problem("dcgm:localhost:9401", "refused", "start it"),
+            warning("ml/a/main", "its container main ended"),
+            warning("ml/ab/main", "another"),
+        ),
+    )
+    assert why.asks_after_its_end(item)
+    whole = why.with_findings_of_node(first, item, {"doctor": report.as_json()})
+    assert [finding.about for finding in whole.findings] == ["ml/a", "ml/a/main"]
+    # an exporter of another version knows no more
+    assert why.with_findings_of_node(first, item, {}) == first
+    assert not why.asks_after_its_end(pod())
+
+
+@pytest.mark.parametrize("place", ["state", "lastState"])
+def test_the_kernels_kill_is_not_the_gpus_memory(place: str) -> None:
+    item = failed("OOMKilled")
+    (status,) = item["status"]["containerStatuses"]
+    status[place] = status.pop("state")
+    diagnosis = why.before_the_node(item)
+    assert diagnosis is not None
+    assert diagnosis.findings[-1].trouble.message == (
+        "the kernel killed its container main at 12:03 UTC (OOMKilled): it needed more of the machine's memory than its"
+        " limit, which says nothing of the GPU's memory"
+    )
+    status[place]["terminated"]["finishedAt"] = "soon"
+    again = why.before_the_node(item)
+    assert again is not None
+    assert "its container main (OOMKilled)" in again.findings[-1].trouble.message
+
+
 def test_what_a_pod_asks_for_are_extended_resources_and_claims() -> None:
     assert why.asks_for(pod(**{"nvidia.com/gpu": "1"})) == ["nvidia.com/gpu", "the claim gpu"]
 

@@ -100,8 +100,7 @@ async def test_a_job_that_runs_out_of_memory_and_others_that_end_otherwise(node:
     async with running(config(node)) as exporter:
         assert (await exporter.get("/events"))[0] == 404
         # the kernel kills a service for the machine's memory, and a job on a shared GPU fails: neither is suspected
-        await until(lambda: seen(exporter, node.world.gpus[1].uuid) > 0)
-        killed = node.world.fall(pod_of(node, "service"), 137, "OOMKilled")
+        killed = node.world.fall(await fill(exporter, node, "service"), 137, "OOMKilled")
         node.world.fall(pod_of(node, "one"))
         ended = node.world.fall(await fill(exporter, node, "job"))
         await until_counted(exporter, job=1)
