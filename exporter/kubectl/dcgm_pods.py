@@ -13,6 +13,7 @@ All of them name the container's port `metrics`, and use 9400.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from exporter.kubectl.api_proxy import ApiProxy
@@ -128,9 +129,13 @@ def _listed(api: ApiProxy, namespace: str) -> Iterable[AnyObject]:
     """The pods with one of the labels, once each."""
     path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
     pods: dict[tuple[str, str], AnyObject] = {}
-    for selector in SELECTORS:
-        for pod in mappings(api.item(path, _SECONDS, labelSelector=selector), "items", _MOST_PODS):
-            pods[place_of(pod)] = pod
+
+    def of_selector(selector: str) -> Sequence[AnyObject]:
+        return mappings(api.item(path, _SECONDS, labelSelector=selector), "items", _MOST_PODS)
+
+    with ThreadPoolExecutor(len(SELECTORS)) as threads:
+        for items in threads.map(of_selector, SELECTORS):
+            pods.update((place_of(pod), pod) for pod in items)
 
     return pods.values()
 

@@ -92,7 +92,7 @@ class NothingInstalled:
     of_pods_in: str = ""
     rows: Sequence[DeviceRow] = ()
     _nodes: dict[str, _AskedNode] = field(default_factory=dict)
-    _left_out: Collection[str] = ()
+    _gpu_nodes: Future[Collection[str]] | None = None
     _listed_at: float = float("-inf")
     _may_list_pods: bool = True
     _may_get_nodes: bool = True
@@ -110,7 +110,7 @@ class NothingInstalled:
         if not rows:
             raise Gone(_joined(next(iter(answers.values()))))
         self.rows = device_holders.of_namespace(rows, self.of_pods_in) if self.of_pods_in else rows
-        answers |= dict.fromkeys(self._left_out, PageAnswer(why_none=_NONE_THERE, remedy=_NODE_SELECTOR))
+        answers |= dict.fromkeys(self._left_out(), PageAnswer(why_none=_NONE_THERE, remedy=_NODE_SELECTOR))
         about = [
             {"name": name, "missing": not answer.rows, "message": answer.why_none, "remedy": answer.remedy}
             for name, answer in answers.items()
@@ -134,7 +134,19 @@ class NothingInstalled:
             new = _AskedNode(name=name, pods=by_node[name], pages=PageRows(name))
             nodes[name] = before if before and is_same else new
         self._nodes = nodes
-        self._left_out = sorted(set(nodes_with_gpus(self.api)).difference(nodes), key=as_people_count)
+        self._gpu_nodes = self._threads.submit(nodes_with_gpus, self.api)
+
+    def _left_out(self) -> Sequence[str]:
+        """The nodes with GPUs on which no dcgm-exporter runs, as far as the API server has said it."""
+        if self._gpu_nodes is None:
+            return ()
+
+        try:
+            names = self._gpu_nodes.result(_QUIET_SECONDS)
+        except (Gone, TimeoutError):
+            return ()  # the next look may know them
+
+        return sorted(set(names).difference(self._nodes), key=as_people_count)
 
     def _begin(self, nodes: Sequence[_AskedNode]) -> None:
         """Ask every node whose last answer is not fresh, and that is not being asked already."""

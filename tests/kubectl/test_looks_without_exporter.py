@@ -13,6 +13,7 @@ from exporter.kubectl.nothing_installed import NothingInstalled, notes
 from exporter.kubectl.page_rows import PageRows
 from exporter.lenient import AnyObject
 from exporter.top.transport import Gone
+from tests.support.waiting import wait_until
 
 UUID = "GPU-1e2feb89-414c-443c-9027-c4d1c386bbc4"
 
@@ -81,10 +82,8 @@ def test_a_late_page_comes_with_a_later_look() -> None:
         (missing,) = first.shown.missing
         assert (missing.name, missing.message) == ("n2", "no answer within 0.05 s")
         api.held["n2"].set()
-        for _ in range(100):
-            later = reader.ask("devices")
-            if len(later.rows) == 4:
-                break
+        wait_until(lambda: len(reader.ask("devices").rows) == 4)
+        later = reader.ask("devices")
         assert [row.node_name for row in later.rows] == ["n1", "n2", "n3", "n10"]
         assert not later.shown.missing
         # what is fresh is not asked for again: dcgm-exporter itself reads every 30 s
@@ -106,6 +105,7 @@ def test_a_gpu_node_without_dcgm_exporter_is_named() -> None:
     api = FakeApi("n1")
     api.gpu_nodes = ("n1", "n10", "n2")
     with asking(api) as reader:
+        wait_until(lambda: reader.ask("devices").shown.missing)
         missing = reader.ask("devices").shown.missing
     assert [(node.name, node.message) for node in missing] == [
         ("n2", "no dcgm-exporter runs there"),
