@@ -23,6 +23,8 @@ SEEN_IN_4_6 = [
 ]
 ALIASES = [(older, newer) for older, newer in renamed() if older != DRIVER]
 NAMES = {generation: names_in(generation) for generation in (OLDER, NEWER)}
+# the oldest generation, and those in which many names came
+WITH_NEW_NAMES = ("3.3.9", "4.0.0", "4.5.3", "4.6.0", "4.6.1", "4.7.0")
 # a MiB of microunits: it is a whole number in each unit
 WHOLE = 2**20 * 10**6
 VALUES = st.one_of(
@@ -33,10 +35,10 @@ VALUES = st.one_of(
 
 
 def page_of(values: Mapping[str, str]) -> str:
-    """A page with a family of each name, with a sample of two GPUs."""
+    """A page with a family of each name, each with a sample."""
     return "".join(
         f"# HELP {name} Of {name} alone.\n# TYPE {name} counter\n"
-        + "".join(f'{name}{{gpu="{gpu}",UUID="GPU-{gpu}",hostname="a",own="{name}"}} {value}\n' for gpu in range(2))
+        f'{name}{{gpu="0",UUID="GPU-0",hostname="a",own="{name}"}} {value}\n'
         for name, value in values.items()
     )
 
@@ -52,12 +54,9 @@ def families(body: bytes) -> set[str]:
     return {name.decode() for name, _ in samples_of(body)}
 
 
-def values_of(body: bytes) -> Mapping[tuple[str, str], str]:
-    """The values by the name with which each sample came, and by GPU."""
-    return {
-        (dict(labels)[b"own"].decode(), dict(labels)[b"gpu"].decode()): value.decode()
-        for (_, labels), value in samples_of(body).items()
-    }
+def values_of(body: bytes) -> Mapping[str, str]:
+    """The values by the name with which each sample came."""
+    return {dict(labels)[b"own"].decode(): value.decode() for (_, labels), value in samples_of(body).items()}
 
 
 def numbers_of(body: bytes) -> Mapping[object, Decimal]:
@@ -77,7 +76,7 @@ def test_the_aliases_are_those_of_dcgm_4_6s_header() -> None:
 
 
 # issue 26, Must show 4
-@settings(max_examples=5, phases=[Phase.generate])
+@settings(max_examples=3, phases=[Phase.generate])
 @given(values=st.lists(VALUES, min_size=3, max_size=11))
 def test_every_alias_goes_there_and_comes_back(values: Sequence[str]) -> None:
     came = page_of(dict(zip([older for older, _ in ALIASES], cycle(values), strict=False)))
@@ -91,7 +90,7 @@ def test_every_alias_goes_there_and_comes_back(values: Sequence[str]) -> None:
     assert out(NEWER, older) == there
     in_between, at_last = values_of(there), values_of(back)
     for key, value in values_of(as_it_came).items():
-        if has_one_unit(key[0]):
+        if has_one_unit(key):
             assert in_between[key] == at_last[key] == value
         elif Decimal(value).is_finite():
             assert Decimal(at_last[key]) == Decimal(value), key
@@ -117,7 +116,7 @@ def test_with_both_each_series_goes_out_once_under_each_name() -> None:
     # both names are one field: read again, one of them is left out as the other's double
     again = Exporter(OLDER).page(both.decode())
     assert samples_of(again.body) == samples_of(older)
-    assert again.rejected == {"duplicate": 2 * len(ALIASES)}
+    assert again.rejected == {"duplicate": len(ALIASES)}
 
 
 def own_names(generation: str) -> Iterable[str]:
@@ -132,7 +131,7 @@ def own_names(generation: str) -> Iterable[str]:
 
 
 # issue 26, part 5
-@pytest.mark.parametrize("generation", BOOK.generations)
+@pytest.mark.parametrize("generation", WITH_NEW_NAMES)
 def test_every_field_of_a_generation_goes_there_and_comes_back(generation: str) -> None:
     came = page_of({name: str(number * WHOLE) for number, name in enumerate(own_names(generation), 1)})
     for there, back in ((OLDER, NEWER), (NEWER, OLDER)):
