@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from exporter.model.cuda import CudaUses
     from exporter.model.driver import DeviceFile, Host
     from exporter.model.kernel import DeviceEvent
+    from exporter.model.link_events import LinkEvent
     from exporter.model.measured import Measured
     from exporter.model.page_generation import PageGeneration
 
@@ -128,6 +129,7 @@ class Snapshot:
         cuda: the CUDA probe's counts; None if no probe runs.
         healths: the kubelet's reports on the devices that containers hold, as far as there are any.
         verdicts: the health of all devices by all sources, if the look was asked for it.
+        link_events: what happened to links of GPUs, the newest first, if the look was asked for verdicts.
         events: the last errors in the kernel's log, the newest first; None if the log is not read.
         host: the driver's version and the kernel; None before they were read.
         device_files: the files of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded.
@@ -155,6 +157,7 @@ class Snapshot:
     cuda: "CudaUses | None" = None
     healths: DeviceHealths = field(default_factory=nothing)
     verdicts: DeviceVerdicts = field(default_factory=nothing)
+    link_events: "tuple[LinkEvent, ...]" = ()
     events: "tuple[DeviceEvent, ...] | None" = None
     host: "Host | None" = None
     device_files: "tuple[DeviceFile, ...] | None" = None
@@ -180,6 +183,7 @@ class LookFacts(TypedDict, total=False):
     healths: DeviceHealths
     verdicts: DeviceVerdicts
     events: "tuple[DeviceEvent, ...] | None"
+    link_events: "tuple[LinkEvent, ...]"
     host: "Host | None"
     device_files: "tuple[DeviceFile, ...] | None"
     page_generations: "Mapping[str, PageGeneration]"

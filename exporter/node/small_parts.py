@@ -209,7 +209,8 @@ class VerdictsPart:
         """The verdicts."""
         log = self.sources.kernel_log
         errors = log.events.standing if log is not None and log.health.up is not False else None
-        return {"verdicts": await in_slices(self.verdicts.look(look, errors, self.sources.nvml.reading, time.time()))}
+        verdicts = await in_slices(self.verdicts.look(look, errors, self.sources.nvml.reading, time.time()))
+        return {"verdicts": verdicts, "link_events": self.verdicts.link_events}
 
 
 class BegunPart:

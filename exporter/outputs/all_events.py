@@ -1,7 +1,7 @@
 """The events of a node, the newest first.
 
-They are errors of the kernel's log, the begins and ends of suspected hangs, and ends of containers that may have lacked
-GPU memory.
+They are errors of the kernel's log, the begins and ends of suspected hangs, ends of containers that may have lacked GPU
+memory, and links of GPUs that went down or whose errors began.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from operator import itemgetter
 
 from exporter.lenient import Object
 from exporter.model.hangs import HANG_REMEDIES, SUSPECTED, HangEvent
+from exporter.model.link_events import LinkEvent
 from exporter.model.snapshot import Snapshot
 from exporter.model.states import rfc3339
 from exporter.outputs.device_rows import event_rows
@@ -18,9 +19,10 @@ from exporter.ownership.kernel_events import MOST_EVENTS
 
 
 def all_events(snapshot: Snapshot) -> Sequence[Object] | None:
-    """The objects of /events, at most MOST_EVENTS; None if nobody reads the kernel's log, and nothing is suspected."""
+    """The objects of /events, at most MOST_EVENTS; None if nobody reads the kernel's log, and nothing else happened."""
     hangs = (_hang_row(snapshot.node, event) for event in snapshot.hangs.events)
-    suspected = [*hangs, *memory_rows(snapshot)]
+    links = (_link_row(snapshot.node, event) for event in snapshot.link_events)
+    suspected = [*hangs, *memory_rows(snapshot), *links]
     if snapshot.events is None and not suspected:
         return None
     rows = [*event_rows(snapshot.node, snapshot.events or ()), *suspected]
@@ -37,6 +39,8 @@ def newest_event(snapshot: Snapshot) -> str | None:
     if snapshot.hangs.events:
         at_seconds = snapshot.hangs.events[0].at_seconds
         names.append(f"{at_seconds:.3f} {SUSPECTED} {len(snapshot.hangs.events)}")
+    if snapshot.link_events:
+        names.append(f"{snapshot.link_events[0].at_seconds:.3f} nvlink {len(snapshot.link_events)}")
     suspicions = suspicions_of(snapshot)
     if suspicions:
         names.append(f"{suspicions[0].ended_at_seconds:.0f} memory {len(suspicions)}")
@@ -64,6 +68,30 @@ def _hang_row(node: str, event: HangEvent) -> Object:
         "device_id": "",
         "mig_instance_id": "",
         "holders": [asdict(holder) for holder in hang.holders],
+        "pid": None,
+        "process": "",
+        "container": None,
+    }
+
+
+def _link_row(node: str, event: LinkEvent) -> Object:
+    """An object of /events about links of a GPU."""
+    holders = event.holders
+    return {
+        "node_name": node,
+        "at": rfc3339(event.at_seconds),
+        "kind": "nvlink",
+        "code": None,
+        "name": event.name,
+        "cause": "",
+        "remedy": event.trouble.remedy,
+        "severity": "",
+        "text": event.trouble.message,
+        "pci_address": "",
+        "device_uuid": event.uuid,
+        "device_id": event.index,
+        "mig_instance_id": "",
+        "holders": None if holders is None else [asdict(holder) for holder in holders],
         "pid": None,
         "process": "",
         "container": None,

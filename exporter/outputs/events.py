@@ -19,5 +19,5 @@ OUTPUT = Output(
     path="/events",
     says="the last errors of GPUs in the kernel's log (--kernel-log.mode on), and what is suspected, as JSON",
     make=_make,
-    needs=frozenset({Need.NODE, Need.IDLE_SINCE}),
+    needs=frozenset({Need.NODE, Need.IDLE_SINCE, Need.VERDICTS}),
 )

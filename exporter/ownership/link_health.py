@@ -1,7 +1,7 @@
 """The health of GPUs by their links: what pages and NVML say of them, put together, and the reasons that they give."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,12 @@ from exporter.dcgm.links import counter_name, link_number
 from exporter.dividing.decimals import number
 from exporter.model.driver import DriverReading
 from exporter.model.gpu_links import Fabric, GpuLinks, PcieLink
+from exporter.model.link_events import ERRORS_BEGAN, WENT_DOWN
 from exporter.model.nothing import NOTHING
 from exporter.model.pages import JoinedPage, Sampled
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.ownership.link_errors import CountersOfPage, LinkErrors, reason_of_links
-from exporter.ownership.link_states import GpuAtWork, LinkStates, advice_of
+from exporter.ownership.link_states import GpuAtWork, LinkStates, advice_of, reason_of_down
 
 if TYPE_CHECKING:
     from exporter.errors import Trouble
@@ -99,11 +100,13 @@ class LinkHealth:
     """The reasons of links by GPU, and what could be better. It remembers what it needs from look to look.
 
     `reasons` and `advice` stay the same objects while nothing changes. `errors` and `states` are what they come from.
+    `happened` is what began at the last look: the GPU's UUID, the name of the event, and what is wrong.
     """
 
     def __init__(self) -> None:
         self.reasons: frozenset[tuple[str, HealthReason]] = frozenset()
         self.advice: Mapping[str, tuple[Trouble, ...]] = NOTHING
+        self.happened: Sequence[tuple[str, str, Trouble]] = ()
         self.errors = LinkErrors()
         self.states = LinkStates()
         self._joined: JoinedPage | None = None
@@ -114,6 +117,7 @@ class LinkHealth:
 
     def read(self, joined: JoinedPage | None, reading: DriverReading | None, at: float) -> Work[None]:
         """Take in the page and NVML's last reading at this moment; None: there is none."""
+        self.happened = ()
         links = reading.links if reading else NOTHING
         is_new = joined is not self._joined
         if not is_new and links is self._reading and at < self._due_at:
@@ -138,11 +142,13 @@ class LinkHealth:
     def _judge(self, at: float) -> None:
         """Work out reasons and advice from what is known now."""
         gpus = self._gpus()
+        down_before = self.states.down
         self.states.read(gpus, at)
         reasons: set[tuple[str, HealthReason]] = set()
         for uuid, errors in self.errors.lately.items():
             peers = gpus[uuid].links.peers if uuid in gpus else NOTHING
             reasons.add((uuid, reason_of_links(errors, peers)))
+        self.happened = [*self._begun(gpus, down_before)]
         advice: dict[str, tuple[Trouble, ...]] = {}
         for uuid, gpu in gpus.items():
             reasons.update((uuid, reason) for reason in self.states.reasons_of(uuid, gpu, at))
@@ -153,6 +159,18 @@ class LinkHealth:
             self.reasons = frozenset(reasons)
         if advice != self.advice:
             self.advice = advice
+
+    def _begun(
+        self, gpus: Mapping[str, GpuAtWork], down_before: Mapping[str, frozenset[str]]
+    ) -> Iterator[tuple[str, str, "Trouble"]]:
+        """What began at this look."""
+        for uuid, errors in self.errors.began:
+            peers = gpus[uuid].links.peers if uuid in gpus else NOTHING
+            yield uuid, ERRORS_BEGAN, reason_of_links(errors, peers)
+        for uuid, links in self.states.down.items():
+            new = links - down_before.get(uuid, frozenset())
+            if new:
+                yield uuid, WENT_DOWN, reason_of_down(new, gpus[uuid].links.peers)
 
     def _counters(self) -> Mapping[str, Mapping[str, int]]:
         """The counters by GPU. If NVML counts the errors of each link, the page's sum of them is left out."""

@@ -117,7 +117,7 @@ class LinkStates:
         """The reasons that the states of a GPU's links give against its health."""
         links = self.down.get(uuid)
         if links:
-            yield replace(DOWN, message=_down_text(links, gpu.links.peers))
+            yield reason_of_down(links, gpu.links.peers)
         fabric = _fabric_reason(gpu.links.fabric)
         if fabric is None and at - self._outside_since.get(uuid, at) >= FABRIC_SECONDS:
             fabric = LATE_FABRIC
@@ -154,6 +154,11 @@ def _is_slow(gpu: GpuAtWork) -> bool:
     is_busy = gpu.activity is not None and gpu.activity >= _BUSY
     is_low = bool(pcie.generation and pcie.highest_generation and pcie.generation < pcie.highest_generation)
     return is_busy and is_low
+
+
+def reason_of_down(links: frozenset[str], peers: Mapping[str, str]) -> HealthReason:
+    """The reason that these links give against a GPU, since they are down. `peers` is as in `reason_of_links`."""
+    return replace(DOWN, message=_down_text(links, peers))
 
 
 def _down_text(links: frozenset[str], peers: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ complains of it. If only the kubelet names a device, the kubelet's word is the v
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from exporter.dcgm.fields import FIELDS, HEALTH, Field, HealthRule
 from exporter.dcgm.health_watches import FAMILY, WatchRow, findings
 from exporter.dcgm.xids import is_error, verdict_of
 from exporter.dividing.decimals import number
-from exporter.model.devices import DeviceKey, Inventory, InventoryGpu, bare
+from exporter.model.devices import DeviceKey, Inventory, InventoryGpu, Owners, bare
 from exporter.model.driver import DriverReading
 from exporter.model.health import (
     MOST_REASONS,
@@ -27,12 +27,14 @@ from exporter.model.health import (
     rank,
 )
 from exporter.model.kernel import DeviceEvent, KernelEvent
+from exporter.model.link_events import LinkEvent
 from exporter.model.memo import Memo
 from exporter.model.pages import JoinedPage
+from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import Snapshot, known_devices
 from exporter.ownership.device_health import NOT_OFFERED
-from exporter.ownership.kernel_events import ends_at, reason_of
+from exporter.ownership.kernel_events import MOST_EVENTS, ends_at, reason_of
 from exporter.ownership.link_health import LinkHealth
 from exporter.ownership.taints import by_taints, taints_of_devices, xids_of_taints
 from exporter.wording import one_line
@@ -153,13 +155,18 @@ def _is_xid_error(value: float) -> bool:
 
 
 class Verdicts:
-    """The verdicts on all devices. It remembers the last verdicts, and the devices that were read before."""
+    """The verdicts on all devices. It remembers the last verdicts, and the devices that were read before.
+
+    `link_events` is what happened to links of GPUs, the newest first.
+    """
 
     def __init__(self) -> None:
         self._verdicts: Memo[DeviceVerdicts] = Memo(NO_VERDICTS)
         self._at = self._due_at = 0.0
         self._page = PageWords()
         self._links = LinkHealth()
+        self.link_events: tuple[LinkEvent, ...] = ()
+        self._owners_before: Owners | None = None
         self._lost: Mapping[str, HealthReason] = {}
         self._listed: set[DeviceKey] = set()  # devices that NVML has listed at any time
         self._index_of: dict[DeviceKey, str] = {}
@@ -176,6 +183,7 @@ class Verdicts:
         """
         yield from self._page.read(snapshot.joined, at)
         yield from self._links.read(snapshot.joined, reading, at)
+        self.link_events = self._note_links(snapshot.owners, snapshot.inventory, at)
         if errors is None:
             errors = self._page.errors
         if reading and reading.lost != self._lost:
@@ -204,6 +212,26 @@ class Verdicts:
         before = self._verdicts.value
         self._verdicts.keep(MappingProxyType(verdicts) if verdicts != before else before, *made_from)
         return self._verdicts.value
+
+    def _note_links(self, owners: Owners, inventory: Inventory, at: float) -> tuple[LinkEvent, ...]:
+        """Note what happened to links at this look, with those who held the GPU at this look and at the last one."""
+        before = self._owners_before
+        self._owners_before = owners
+        events = self.link_events
+        for uuid, name, trouble in self._links.happened:
+            names = _Names(inventory).of(uuid)
+            holders = _holders(owners, names)
+            is_sure = before is not None and holders == _holders(before, names)
+            event = LinkEvent(
+                at_seconds=at,
+                name=name,
+                uuid=uuid,
+                index=self._index_of.get(DeviceKey(uuid=uuid), ""),
+                trouble=trouble,
+                holders=tuple(holders) if is_sure else None,
+            )
+            events = (event, *events)[:MOST_EVENTS]
+        return events
 
     def _inputs(
         self, snapshot: Snapshot, errors: tuple[DeviceEvent, ...], gpus: tuple[InventoryGpu, ...]
@@ -312,6 +340,12 @@ class _Names:
     def of(self, uuid: str) -> frozenset[str]:
         """All names of a GPU."""
         return frozenset((*self._by_uuid.get(uuid, ()), uuid, bare(uuid)))
+
+
+def _holders(owners: Owners, names: Container[str]) -> Sequence[Owner]:
+    """The containers that hold a GPU with one of these names, or an instance of it."""
+    of_gpu = (holders for key, holders in owners.holders.items() if key.uuid in names)
+    return sorted({holder.owner for holder in chain.from_iterable(of_gpu)})
 
 
 def _last_xids(events: Iterable[DeviceEvent], inventory: Inventory) -> Mapping[DeviceKey, XidOfGpu]:

@@ -4,17 +4,20 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from exporter.model.devices import Inventory, InventoryGpu, Owners
+from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.driver import DriverReading
 from exporter.model.gpu_links import Fabric, GpuLinks, PcieLink
 from exporter.model.health import DeviceVerdict
+from exporter.model.link_events import ERRORS_BEGAN, WENT_DOWN
+from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
+from exporter.outputs.all_events import all_events, newest_event
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.link_states import FABRIC_SECONDS, LOAD_SECONDS
 from exporter.ownership.sample_rows import Attribution
 from exporter.ownership.verdicts import Verdicts
-from tests.support.looks import GPU, Looks, row
+from tests.support.looks import GPU, Looks, owner, row
 
 NOW = 1_000_000.0
 STATE = "DCGM_FI_DEV_NVLINK_GET_STATE"
@@ -31,7 +34,11 @@ class Node:
         self.verdicts = Verdicts()
 
     def look(
-        self, rows: Sequence[str] = (), links: Mapping[int, GpuLinks] | None = None, at: float = 0.0
+        self,
+        rows: Sequence[str] = (),
+        links: Mapping[int, GpuLinks] | None = None,
+        at: float = 0.0,
+        held: Mapping[DeviceKey, tuple[Holder, ...]] | None = None,
     ) -> Mapping[str, DeviceVerdict]:
         """The verdicts by number of the GPU, and of the instance if it is one."""
         page = ["".join(rows).encode()]
@@ -41,7 +48,7 @@ class Node:
         reading = DriverReading(inventory=inventory, links=by_nvml, read_at=at) if links else None
         snapshot = Snapshot(
             node="n",
-            owners=Owners(),
+            owners=Owners(holders=held or {}),
             joined=joined,
             health={},
             assignments_age_seconds=0.0,
@@ -231,3 +238,54 @@ def test_a_page_that_is_away_leaves_its_last_word_for_a_while() -> None:
     node.look([row(WIDTH, "8"), row(MOST_LANES, "16")])
     assert node.look(at=60)["0"].code == "pcie-width"
     assert node.look(at=300)["0"].code != "pcie-width"
+
+
+def held_by(*pods: str) -> Mapping[DeviceKey, tuple[Holder, ...]]:
+    holders = tuple(Holder(owner=owner(pod), resource="nvidia.com/gpu", shared=False) for pod in pods)
+    return {DeviceKey(uuid=GPU(0)): holders}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "holders"),
+    [("a", "a", (owner("a"),)), ("", "", ()), ("a", "b", None), ("ab", "ab", (owner("a"), owner("b")))],
+)
+def test_an_event_names_who_held_the_gpu_all_the_time(before: str, now: str, holders: tuple[Owner, ...] | None) -> None:
+    node = Node()
+    family = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L5"
+    node.look([*states(0, "11"), *states(1, "11"), row(family, "7")], held=held_by(*before))
+    node.look([*states(0, "10"), *states(1, "11"), row(family, "9")], at=30, held=held_by(*now))
+    node.look([*states(0, "10"), *states(1, "11"), row(family, "99")], at=60, held=held_by(*now))
+    assert [
+        (event.name, event.at_seconds, event.uuid, event.trouble.message) for event in node.verdicts.link_events
+    ] == [
+        (WENT_DOWN, NOW + 30, GPU(0), "link 1 of NVLink is down"),
+        (ERRORS_BEGAN, NOW + 30, GPU(0), "errors of NVLink on link 5 within the last hour: 2 replays"),
+    ]
+    assert {event.holders for event in node.verdicts.link_events} == {holders}
+
+
+def test_errors_begin_again_after_an_hour_and_a_link_goes_down_again() -> None:
+    node = Node()
+    family = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L5"
+    for number, (state, replays) in enumerate([("11", "0"), ("10", "1"), ("11", "1"), ("10", "2")]):
+        node.look([*states(0, state), *states(1, "11"), row(family, replays)], at=4000.0 * number)
+    assert [event.name for event in node.verdicts.link_events] == [WENT_DOWN, ERRORS_BEGAN] * 2
+
+
+def test_events_show_what_happened_to_links_without_the_kernel_s_log() -> None:
+    node = Node()
+    family = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L5"
+    node.look([row(family, "7")], held=held_by("a"))
+    node.look([row(family, "9")], at=30, held=held_by("a"))
+    snapshot = Snapshot(
+        node="n",
+        owners=Owners(),
+        joined=None,
+        health={},
+        assignments_age_seconds=None,
+        link_events=node.verdicts.link_events,
+    )
+    (shown,) = all_events(snapshot) or ()
+    assert (shown["kind"], shown["name"], shown["device_uuid"]) == ("nvlink", ERRORS_BEGAN, GPU(0))
+    assert shown["holders"] == [{"namespace": "ns-a", "pod": "a", "container": "main"}]
+    assert newest_event(snapshot) == f"{NOW + 30:.3f} nvlink 1"

@@ -12,7 +12,15 @@ from exporter.wording import listed
 MOST_SHOWN = 20  # /events has the older errors
 _MOST_HOLDERS = 3
 _MOST_CHARS = 200
-_KINDS = {"xid": "XID", "sxid": "SXid", "lost": "lost", "pcie": "PCI Express", "hang": "hang", "out_of_memory": ""}
+_KINDS = {
+    "xid": "XID",
+    "sxid": "SXid",
+    "lost": "lost",
+    "pcie": "PCI Express",
+    "hang": "hang",
+    "out_of_memory": "",
+    "nvlink": "",
+}
 
 
 def events_section(rows: Sequence[Mapping[str, Any]] | None, devices: Iterable[DeviceRow], *, with_node: bool) -> str:
