@@ -20,6 +20,7 @@ from exporter.model.states import IDLE_BELOW, DeviceState, state_of_device
 
 _MIB = 1024 * 1024
 _PERCENT = 100
+_GIGABYTE = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,15 @@ def of_cut_gpu(parent: DeviceRow | None, instances: Sequence[DeviceRow], of_inst
         power_watts=_of_instances(instances, "power_usage") if own.power_watts is None else own.power_watts,
         temperature_celsius=max((degrees for degrees in temperatures if degrees is not None), default=None),
     )
+
+
+def gigabytes_over_nvlink(rows: Sequence[DeviceRow]) -> float | None:
+    """The gigabytes a second that a whole GPU sends and receives over NVLink; None if nobody measures them."""
+    sent = repeated(rows, "nvlink_tx_bytes")
+    received = repeated(rows, "nvlink_rx_bytes")
+    if rows[0].entity == "mig" or sent is None or received is None:
+        return None
+    return (sent + received) / _GIGABYTE
 
 
 def repeated(rows: Sequence[DeviceRow], name: str) -> float | None:

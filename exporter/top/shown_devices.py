@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from exporter.dividing.figures import is_older, of_cut_gpu, of_device, of_holder, repeated
+from exporter.dividing.figures import gigabytes_over_nvlink, is_older, of_cut_gpu, of_device, of_holder, repeated
 from exporter.lenient import AnyObject, each_mapping, finite, mapping, mappings, text
 from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, RowDevice
 from exporter.model.states import IN_HAND, DeviceState, counts_of, state_of_device
@@ -82,9 +82,11 @@ class ShownDevice:
     sm_clock_mhz: float | None = None
     dram_active_percent: float | None = None
     tensor_active_percent: float | None = None
+    nvlink_gigabytes: float | None = None  # sent and received a second
     xid: int | None = None
     is_xid_why: bool = False  # whether `xid` is the reason of `health`
     health: str = ""  # the verdict, "" if there is none
+    health_reason: str = ""  # the worst reason of the verdict, in words
     suspected_hang: str = ""  # what the device's job shows if it seems to hang, in words
     holders: Sequence[ShownHolder] = ()
     strangers: Sequence[ShownHolder] = ()
@@ -355,9 +357,11 @@ def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
         sm_clock_mhz=first.sm_clock,
         dram_active_percent=_times(100, repeated(rows, "dram_active")),
         tensor_active_percent=_times(100, repeated(rows, "tensor_active")),
+        nvlink_gigabytes=gigabytes_over_nvlink(rows),
         xid=first.last_xid,
         is_xid_why=first.is_xid_why,
         health=first.health,
+        health_reason=first.health_reasons[0].partition(" -> ")[0] if first.health_reasons else "",
         suspected_hang=first.suspected_hang_message,
         holders=tuple(holders),
         strangers=[_stranger(user) for user in first.used_by],

@@ -74,6 +74,10 @@ def device_columns(
     hang: list[TopColumn[TableEntry]] = []
     if any(device.suspected_hang for device in shown.devices):
         hang.append(TopColumn("SUSPECTED HANG", worth=4, cell=cells.hang, least=24, most=100))
+    reason: list[TopColumn[TableEntry]] = []
+    if any(device.health_reason for device in shown.devices):
+        why = cells.words(lambda device: device.health_reason)
+        reason.append(TopColumn("REASON", worth=19, cell=why, least=24, most=90))
     return [
         *columns,
         *_measured_columns(shown, cells),
@@ -82,6 +86,7 @@ def device_columns(
         TopColumn("POD", worth=1, cell=cells.owner, least=pods, most=200, keeps_end=_END_OF_A_POD),
         TopColumn("CONTAINER", worth=12, cell=container, least=12, most=40),
         TopColumn("WORKLOAD", worth=11, cell=cells.of_holder(_workload), least=16, most=60),
+        *reason,
         TopColumn("UUID", worth=17, cell=cells.words(lambda device: device.uuid), is_extra=True),
     ]
 
@@ -91,6 +96,10 @@ def _measured_columns(shown: ShownExporter, cells: "_Cells") -> Sequence[TopColu
     fan: list[TopColumn[TableEntry]] = []
     if any(device.fan_percent is not None for device in shown.devices):
         fan.append(TopColumn("FAN", worth=15, cell=_whole(lambda device: device.fan_percent, "%"), right=True))
+    nvlink: list[TopColumn[TableEntry]] = []
+    if any(device.nvlink_gigabytes for device in shown.devices):
+        cell = _whole(lambda device: device.nvlink_gigabytes, " GB/s")
+        nvlink.append(TopColumn("NVLINK", worth=18, cell=cell, right=True))
     return [
         TopColumn("", worth=5, cell=cells.utilization_bar, least=6, most=10, is_bar=True),
         TopColumn("UTIL", worth=2, cell=cells.utilization, right=True),
@@ -102,6 +111,7 @@ def _measured_columns(shown: ShownExporter, cells: "_Cells") -> Sequence[TopColu
         TopColumn("SM MHz", worth=16, cell=_whole(lambda device: device.sm_clock_mhz), right=True),
         TopColumn("DRAM", worth=13, cell=_whole(lambda device: device.dram_active_percent, "%"), right=True),
         TopColumn("TENSOR", worth=14, cell=_whole(lambda device: device.tensor_active_percent, "%"), right=True),
+        *nvlink,
         TopColumn("XID", worth=8, cell=cells.xid, right=True),
     ]
 

@@ -172,6 +172,23 @@ def test_the_last_xid_stands_beside_the_health(row: Mapping[str, Any], words: st
     assert cells(object_of(**row))[0]["health"] == words
 
 
+# issue 26, part 1
+@pytest.mark.parametrize(
+    ("row", "is_there"),
+    [
+        ({"nvlink_tx_bytes": 80e9, "nvlink_rx_bytes": 70e9}, True),
+        ({"nvlink_tx_bytes": 0, "nvlink_rx_bytes": 0}, False),
+        ({"nvlink_tx_bytes": 80e9}, False),
+        # the line of its GPU alone has it
+        ({"nvlink_tx_bytes": 80e9, "nvlink_rx_bytes": 70e9, "entity": "mig", "mig_instance_id": "3"}, True),
+    ],
+)
+def test_what_goes_over_nvlink_is_a_fact_of_a_gpu(row: Mapping[str, Any], is_there: bool) -> None:
+    page = table([object_of(**row)])
+    assert page.count("<dt>NVLink</dt>") == is_there
+    assert page.count("150 GB/s sent and received") == is_there
+
+
 @pytest.mark.parametrize(
     ("health", "holder", "state"),
     [

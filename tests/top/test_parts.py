@@ -439,6 +439,24 @@ def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
     assert " failing " in screen("failing", health_reasons=["hot -> look"], last_xid=31)
 
 
+# issue 26, part 1
+def test_links_have_columns_for_what_goes_over_them_and_for_what_is_wrong_with_them() -> None:
+    reason = "errors of NVLink on link 5 within the last hour: 200 replays"
+
+    def screen(**more: Any) -> str:
+        shown = shown_by("node", "http://x", MAPPING, [{**row, **more} for row in ROWS], "")
+        return "\n".join(map(text_of, draw(shown, State(), 400, ASCII).lines))
+
+    quiet = screen(nvlink_tx_bytes=0, nvlink_rx_bytes=0)
+    assert "NVLINK" not in quiet
+    assert "REASON" not in quiet
+    assert "NVLINK" not in screen(nvlink_tx_bytes=9e9, nvlink_rx_bytes=None)
+    assert re.search(r"NVLINK.*\n.* 150 GB/s ", screen(nvlink_tx_bytes=80e9, nvlink_rx_bytes=70e9))
+    ill = screen(health="degraded", health_reasons=[f"{reason} -> look at the link", "hot -> look"])
+    assert f" {reason}" in ill
+    assert "look at" not in ill
+
+
 def test_a_gpu_with_a_fan_of_its_own_has_a_column_for_it() -> None:
     def screen(fan: float | None) -> str:
         shown = shown_by("node", "http://x", MAPPING, [{**row, "fan_speed": fan} for row in ROWS], "")

@@ -9,7 +9,7 @@ from html import escape
 from math import floor
 from typing import Final, NamedTuple
 
-from exporter.dividing.figures import is_older
+from exporter.dividing.figures import gigabytes_over_nvlink, is_older
 from exporter.model.device_row import DeviceRow
 from exporter.model.hangs import SUSPECTED
 from exporter.model.name_order import as_people_count
@@ -184,6 +184,7 @@ def _name(line: DeviceLine, view: PageView) -> str:
         "Granted": f"{row.granted}, by {row.allocator}" if row.granted and not line.below else "",
         "Container": row.container,
         "Workload": f"{row.workload_kind} {row.workload_name}".strip(),
+        "NVLink": "" if line.kind == "owner" else _over_nvlink(line.rows),
         "State": row.state_reason,
         "Health": row.health_message,
         "Suspected hang": row.suspected_hang_message,
@@ -195,6 +196,12 @@ def _name(line: DeviceLine, view: PageView) -> str:
         f'{_fold(line, view, what)}<details class="facts"><summary><span class="name">{text(what)}</span></summary>'
         f"<dl>{items}</dl></details>{profile}"
     )
+
+
+def _over_nvlink(rows: Sequence[DeviceRow]) -> str:
+    """What a GPU sends and receives over NVLink; "" if nothing goes over it, or nobody measures that."""
+    gigabytes = gigabytes_over_nvlink(rows)
+    return f"{gigabytes:.0f} GB/s sent and received" if gigabytes else ""
 
 
 def _state(line: DeviceLine, _: PageView) -> str:
