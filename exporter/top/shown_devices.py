@@ -331,9 +331,7 @@ def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
     if not holders:
         # with --sharing device, a shared device has one row without an owner
         holders = [*map(_named, facts.owners.get(_device_key(first), ()))]
-    state = state_of_device(row.state for row in rows)
-    if holders and state not in IN_HAND:
-        state = DeviceState.HELD
+    state = _state_of(rows, is_held=bool(holders))
     figures = of_device(rows, facts.sharing)
     return ShownDevice(
         node=first.node_name,
@@ -366,6 +364,12 @@ def _device(rows: Sequence[DeviceRow], facts: _SharingFacts) -> ShownDevice:
         holders=tuple(holders),
         strangers=[_stranger(user) for user in first.used_by],
     )
+
+
+def _state_of(rows: Sequence[DeviceRow], *, is_held: bool) -> DeviceState:
+    """The state of a device, of all its rows. One with holders is in somebody's hands, whatever its rows say."""
+    state = state_of_device(row.state for row in rows)
+    return DeviceState.HELD if is_held and state not in IN_HAND else state
 
 
 def _device_key(row: DeviceRow) -> tuple[str, str]:
