@@ -321,7 +321,8 @@ def _not_healthy(snapshot: Snapshot) -> Iterator[Finding]:
         name = _device(device)
         holders = sorted({holder.owner.name for holder in snapshot.owners.of(device)})
         if holders:
-            name += f" ({', '.join(holders)})"
+            number = f"GPU {verdict.gpu} of " if verdict.gpu else ""
+            name += f" ({number}{', '.join(holders)})"
         for reason in verdict.reasons:
             if reason.reason != "unread":
                 yield warning(name, f"this device is {reason.verdict}: {reason.message}", reason.remedy)

@@ -30,6 +30,7 @@ from exporter.outputs.findings import (
     of_other_sources,
     summary,
 )
+from exporter.ownership.link_errors import reason_of_links
 from exporter.ownership.verdicts import verdict_by
 from tests.support.owners import build_owners
 
@@ -280,3 +281,20 @@ def test_who_has_an_inventory_is_advised_by_where_it_comes_from(
     (finding,) = of_devices(replace(look, inventory=Inventory(gpus=gpus)))
     assert finding.trouble.message.startswith(says)
     assert remedy in finding.trouble.remedy
+
+
+# issue 26, part 1
+def test_errors_of_a_link_name_the_gpu_its_holder_and_the_peer_and_a_slot_is_advice() -> None:
+    errors = reason_of_links({("replay", "5"): 200}, {"5": "GPU 1"})
+    slot = Trouble("", "its slot can PCIe generation 4, and the card 5", "put it into another slot")
+    verdict = verdict_by([errors], "3")._replace(advice=(slot,))
+    held = Owners(holders={DeviceKey(uuid="GPU-1"): (Holder(owner=A, resource="r", shared=False),)})
+    findings = [*of_devices(replace(snapshot(), verdicts={DeviceKey(uuid="GPU-1"): verdict}, owners=held))]
+    assert {finding.about for finding in findings} == {"GPU-1 (GPU 3 of ml/train-0/main)"}
+    assert [(finding.level, finding.trouble.message) for finding in findings] == [
+        (
+            Level.WARNING,
+            "this device is degraded: errors of NVLink on link 5 (to GPU 1) within the last hour: 200 replays",
+        ),
+        (Level.OK, slot.message),
+    ]
