@@ -149,6 +149,7 @@ WITHOUT_TROUBLE = {
     "KubectlRefusal",
     "PortTaken",
     "OtherProtocol",
+    "TooSlow",
     "Unreadable",
 }
 
