@@ -4,10 +4,12 @@ from exporter.accounts.hang_watch import HangWatch
 from exporter.accounts.ledger import Rules
 from exporter.model.slices import at_once
 from exporter.simulator.job_phases import HUNG, STARVING
+from exporter.simulator.kernel_log import SimulatedKernelLog
+from exporter.simulator.scheduler import Scheduler
 from tests.accounts.test_hangs import EVERY
 from tests.support.ledgers import note
 from tests.support.looks import SECOND, Looks
-from tests.support.simulated import SimulatedDcgm, World
+from tests.support.simulated import GpuFailure, SimulatedDcgm, World
 
 MINUTES = 26
 
@@ -37,3 +39,21 @@ def test_what_hangs_and_what_starves_is_told_apart_and_nobody_else_is_suspected(
     assert 750 <= said[hung.name, "waiting_kernel"] <= 850
     assert 1350 <= said[starving.name, "waiting_for_data"] <= 1450
     assert (hung.work, starving.work) == ((HUNG, hung.name), (STARVING, starving.name))
+
+
+def test_two_hours_of_a_node_where_teams_work_raise_no_suspicion() -> None:
+    """Trainings with checkpoints and tests, services, notebooks, jobs with pauses, crashes: all get on."""
+    now = [0]
+    world = World(gpus=8, seed=2, clock=lambda: now[0])
+    scheduler = Scheduler([world], [GpuFailure(world, SimulatedKernelLog(()))], seed=2)
+    dcgm = SimulatedDcgm(world, counters="full")
+    looks, watch = Looks(), HangWatch()
+    for look in range(240):
+        now[0] = look * 30 * SECOND
+        scheduler.live()
+        pods = [pod for pod in world.pods if pod.devices and not pod.has_ended]
+        snapshot = looks.snapshot(dcgm.page(), {pod.name: list(pod.containers[0].devices) for pod in pods})
+        note(looks.ledger, snapshot, now[0], Rules())
+        at_once(watch.work_for(snapshot, looks.ledger.holders, now[0]))
+    assert looks.ledger.look == 240
+    assert watch.hangs.events == ()
