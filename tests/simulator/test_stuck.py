@@ -1,15 +1,19 @@
 """The simulated jobs that hang and starve, on dcgm-exporter's pages, through the watch over hangs; in virtual time."""
 
+from math import inf
+
 from exporter.accounts.hang_watch import HangWatch
 from exporter.accounts.ledger import Rules
 from exporter.model.slices import at_once
+from exporter.simulator import world as simulator
+from exporter.simulator.failure import GpuFailure
 from exporter.simulator.job_phases import HUNG, STARVING
 from exporter.simulator.kernel_log import SimulatedKernelLog
 from exporter.simulator.scheduler import Scheduler
 from tests.accounts.test_hangs import EVERY
 from tests.support.ledgers import note
 from tests.support.looks import SECOND, Looks
-from tests.support.simulated import GpuFailure, SimulatedDcgm, World
+from tests.support.simulated import SimulatedDcgm, World
 
 MINUTES = 26
 
@@ -44,8 +48,8 @@ def test_what_hangs_and_what_starves_is_told_apart_and_nobody_else_is_suspected(
 def test_two_hours_of_a_node_where_teams_work_raise_no_suspicion() -> None:
     """Trainings with checkpoints and tests, services, notebooks, jobs with pauses, crashes: all get on."""
     now = [0]
-    world = World(gpus=8, seed=2, clock=lambda: now[0])
-    scheduler = Scheduler([world], [GpuFailure(world, SimulatedKernelLog(()))], seed=2)
+    world = simulator.World(gpus=8, seed=2, clock=lambda: now[0])
+    scheduler = Scheduler([world], [GpuFailure(world, SimulatedKernelLog(()), after_seconds=inf)], seed=2)
     dcgm = SimulatedDcgm(world, counters="full")
     looks, watch = Looks(), HangWatch()
     for look in range(240):
