@@ -5,7 +5,6 @@ from math import inf
 from exporter.accounts.hang_watch import HangWatch
 from exporter.accounts.ledger import Rules
 from exporter.model.slices import at_once
-from exporter.simulator import world as simulator
 from exporter.simulator.failure import GpuFailure
 from exporter.simulator.job_phases import HUNG, STARVING
 from exporter.simulator.kernel_log import SimulatedKernelLog
@@ -48,7 +47,7 @@ def test_what_hangs_and_what_starves_is_told_apart_and_nobody_else_is_suspected(
 def test_two_hours_of_a_node_where_teams_work_raise_no_suspicion() -> None:
     """Trainings with checkpoints and tests, services, notebooks, jobs with pauses, crashes: all get on."""
     now = [0]
-    world = simulator.World(gpus=8, seed=2, clock=lambda: now[0])
+    world = World(gpus=8, seed=2, clock=lambda: now[0])
     scheduler = Scheduler([world], [GpuFailure(world, SimulatedKernelLog(()), after_seconds=inf)], seed=2)
     dcgm = SimulatedDcgm(world, counters="full")
     looks, watch = Looks(), HangWatch()
