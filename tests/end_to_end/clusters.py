@@ -4,6 +4,7 @@ Debian's Prometheus has no discovery by Kubernetes: static targets have the labe
 """
 
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.end_to_end.accounted import MODES as SHARING
 from tests.rules.shipped import FILES, PROMETHEUS
 from tests.support import quick_yaml
 from tests.support.exporter import config_of, running
-from tests.support.prometheus import OWN_LABELS
+from tests.support.prometheus import OWN_LABELS, Prometheus
 from tests.support.simulated import SimulatedNode
 
 NODE = "gpu-node-1"
@@ -90,3 +91,22 @@ async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack) -> list[Targe
         Target(mode, (await stack.enter_async_context(running(config_of(**common, **given)))).base[7:])
         for mode, given in settings.items()
     ]
+
+
+Series = dict[frozenset[tuple[str, str]], float]
+
+
+def recorded_and_direct(server: Prometheus, name: str, expression: str) -> tuple[Series, Series]:
+    """What was last recorded under a name, and what the expression answers for that moment; nothing, if none was."""
+    server.at_seconds = time.time()
+    moments = [value for _, value in server.query(f"timestamp({name})")]
+    if not moments:
+        server.at_seconds = None
+        return {}, {}
+    server.at_seconds = max(moments)
+    answers: list[Series] = []
+    for query in (f"{name} == {name}", expression):
+        rows = server.query(query)
+        answers.append({frozenset((key, text) for key, text in row.items() if key != "__name__"): n for row, n in rows})
+    server.at_seconds = None
+    return answers[0], answers[1]

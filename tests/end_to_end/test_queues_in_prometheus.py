@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp import web
 
-from tests.end_to_end.clusters import quick
+from tests.end_to_end.clusters import in_short, quick, recorded_and_direct
 from tests.node.test_queues import put_in_queues
+from tests.rules.shipped import of_group, records
 from tests.support.background import Background
 from tests.support.exporter import config_of, running
 from tests.support.grafana import ALL, Chosen, dashboard, filled, panels, variables
@@ -151,6 +152,21 @@ def test_sums_by_queue_equal_those_by_pod(watched: Watched) -> None:
         return is_exact and len(rated) > 2 and rated == pytest.approx(dict(rates), abs=0.05, rel=0.1)
 
     wait_until(is_so, why=lambda: seen)
+
+
+# issue 11, "Must show" 3
+@pytest.mark.parametrize("name", sorted(of_group("gpu-queue-records")))
+def test_what_is_recorded_is_what_a_direct_query_answers(watched: Watched, name: str) -> None:
+    expression = in_short(records()[name])
+    seen: list[object] = []
+
+    def do_agree() -> bool:
+        recorded, direct = recorded_and_direct(watched.server, name, expression)
+        seen[:] = [recorded, direct]
+        return bool(recorded) and recorded == pytest.approx(direct, rel=1e-9)
+
+    # a scrape of before the evaluation may be stored after it
+    wait_until(do_agree, why=lambda: seen)
 
 
 def test_quotas_and_those_who_wait(watched: Watched) -> None:

@@ -16,10 +16,21 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from exporter.simulator.simulated_links import BadLink
 from tests.end_to_end.accounted import ALLOCATED, Held, held_in
-from tests.end_to_end.clusters import MODES, NODE, SETTLED, Target, in_short, jobs, of_each_mode, quick
+from tests.end_to_end.clusters import (
+    MODES,
+    NODE,
+    SETTLED,
+    Target,
+    in_short,
+    jobs,
+    of_each_mode,
+    quick,
+    recorded_and_direct,
+)
 from tests.rules.opencost import OF_OPENCOST
-from tests.rules.shipped import FILES, PROMETHEUS, alerts, records, run
+from tests.rules.shipped import FILES, PROMETHEUS, alerts, of_group, records, run
 from tests.support import quick_yaml
 from tests.support.background import Background
 from tests.support.prometheus import Prometheus, prometheus
@@ -32,9 +43,14 @@ XID = 79
 XIDS = "xid:pod_gpu_xid_errors:new15m"
 # of GPUs that fail; the second goes on from what it recorded itself
 WORST, FIRST_HOLDERS = "gpu:pod_gpu_device_verdict:worst", "gpu:pod_gpu_device_verdict:first_holders"
+LINK_ERRORS = "link:pod_gpu_link_errors:new1d"  # of links that count errors
+LINK, REPLAYS_AN_HOUR = 5, 36_000.0
 MODEL = "NVIDIA H100 80GB HBM3"
 # of model servers, which this node has none of
 OF_TOKENS = {name for name in records() if "tokens" in name or name.startswith("served_model:")}
+OF_TROUBLE = {XIDS, WORST, FIRST_HOLDERS, LINK_ERRORS}
+# test_queues_in_prometheus.py has them, whose pods are in queues
+OF_QUEUES = of_group("gpu-queue-records")
 
 
 @dataclass
@@ -98,23 +114,9 @@ def test_every_rule_evaluates(watched: Watched) -> None:
     assert log["corruptionCount"] == 0
 
 
-def both(server: Prometheus, name: str, expression: str) -> tuple[dict[Any, float], dict[Any, float]]:
-    """What was recorded at a moment, and what the expression answers for that moment."""
-    now = time.time()
-    server.at_seconds = now
-    moment = max(value for _, value in server.query(f"timestamp({name})"))
-    server.at_seconds = moment
-    found = []
-    for query in (f"{name} == {name}", expression):
-        rows = server.query(query)
-        found.append({frozenset((key, text) for key, text in row.items() if key != "__name__"): n for row, n in rows})
-    server.at_seconds = None
-    return found[0], found[1]
-
-
 # issue 11, "Must show" 3
 # not those of model servers, which this node has none of, nor of OpenCost, which nothing here scrapes
-@pytest.mark.parametrize("name", sorted(records().keys() - {XIDS, WORST, FIRST_HOLDERS} - OF_TOKENS - OF_OPENCOST))
+@pytest.mark.parametrize("name", sorted(records().keys() - OF_TROUBLE - OF_QUEUES - OF_TOKENS - OF_OPENCOST))
 def test_what_is_recorded_is_what_a_direct_query_answers(watched: Watched, name: str) -> None:
     agree(watched, name)
 
@@ -125,7 +127,7 @@ def agree(watched: Watched, name: str) -> None:
     found: list[dict[Any, float]] = []
 
     def do_agree() -> bool:
-        found[:] = recorded, direct = both(watched.server, name, expression)
+        found[:] = recorded, direct = recorded_and_direct(watched.server, name, expression)
         # a series may be missing while a scrape is late
         is_whole = {dict(row)["cluster"] for row in recorded} == set(MODES)
         return is_whole and recorded == pytest.approx(direct, rel=1e-9)
@@ -202,6 +204,9 @@ def test_trouble_raises_alerts_once(watched: Watched) -> None:
     assert {(labels["UUID"], labels["xid"], labels.get("pod", "")) for labels in found} == {(shared.uuid, str(XID), "")}
     watched.wait_until_active_are({"GpuFailing", "GpuHeldWhileFailing", "GpuXid"})
     agree(watched, XIDS)
+    other = next(gpu for gpu in world.gpus if not gpu.shared and any(held.uuid == gpu.uuid for held in watched.held))
+    world.machine.links[other.uuid].bad[LINK] = BadLink(world.machine.seconds, per_hour=REPLAYS_AN_HOUR)
+    agree(watched, LINK_ERRORS)
     # dcgm-exporter dies with it: that wakes nobody again
     watched.node.dcgm.failure = lambda _: web.Response(status=503)
     watched.wait_for("PodGpuExporterSourceTrouble", len(MODES))

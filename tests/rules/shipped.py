@@ -42,6 +42,13 @@ def records() -> Mapping[str, str]:
     return {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
 
 
+def of_group(name: str) -> set[str]:
+    """The names that a group records."""
+    return {
+        rule["record"] for group in groups() if group["name"] == name for rule in group["rules"] if "record" in rule
+    }
+
+
 def metrics(expression: str) -> set[str]:
     """The names of metrics in a PromQL expression: neither labels, nor functions, nor words of the language."""
     bare = _LABELS.sub(" ", re.sub(_STRING, '""', expression))
