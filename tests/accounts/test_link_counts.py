@@ -89,6 +89,14 @@ def test_who_came_while_the_page_stood_still_has_a_part() -> None:
     assert errors(looks) == {"a": {"replay/5": 2}, "b": {"replay/5": 2}}
 
 
+def test_a_sum_that_dcgm_read_a_moment_later_than_the_link_counts_nothing_twice() -> None:
+    def page(link: int, total: int) -> str:
+        return row(LINK, str(link)) + row(f"{LEGACY}_COUNT_TOTAL", str(total))
+
+    steps = [(page(7, 7), "a"), (page(9, 10), "a"), (page(10, 10), "a")]
+    assert after(*steps) == {"a": {"replay/5": 3}}
+
+
 def test_replays_of_pcie_count_and_bandwidths_do_not() -> None:
     def page(value: int) -> str:
         families = ("PCIE_REPLAY_COUNTER", "NVLINK_BANDWIDTH_L0", "NVLINK_COUNT_SYMBOL_BER", "FABRIC_HEALTH_MASK")
