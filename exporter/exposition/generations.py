@@ -27,6 +27,9 @@ _FAMILY = re.compile(rb"^(?:# TYPE )?(DCGM_\w+|dcgm_\w+)(?=[{ \t])", re.MULTILIN
 # before 4.8.3 a value has no exponent, and six decimals or none
 _WITH_EXPONENT = re.compile(rb"^DCGM_[^\n]*\} [0-9.]+e[+-][0-9]+\s*$", re.MULTILINE)
 _SIX_DECIMALS = re.compile(rb"^DCGM_[^\n]*\} [0-9]+\.[0-9]*0\s*$", re.MULTILINE)
+# another vendor's samples on the same page have a label hostname of their own
+_HOSTNAME_SINCE = re.compile(rb'^DCGM_\w+\{(?:[^\n]*,)?hostname="', re.MULTILINE)
+_HOSTNAME_BEFORE = re.compile(rb'^DCGM_\w+\{(?:[^\n]*,)?Hostname="', re.MULTILINE)
 _SLICE_BYTES = 256 * 1024
 
 
@@ -83,8 +86,8 @@ def _by_form(page: PageGeneration, book: Dictionary, body: bytes, families: set[
     place = book.generations.index
     if not page.last or page.contradicts:
         return page
-    is_since = b'hostname="' in body or not families.isdisjoint(_OWN_SINCE_4_8_3)
-    is_before = b'Hostname="' in body
+    is_since = _HOSTNAME_SINCE.search(body) is not None or not families.isdisjoint(_OWN_SINCE_4_8_3)
+    is_before = _HOSTNAME_BEFORE.search(body) is not None
     if not is_since and not is_before:
         is_since = _WITH_EXPONENT.search(body) is not None
         is_before = _SIX_DECIMALS.search(body) is not None

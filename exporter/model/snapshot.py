@@ -133,7 +133,8 @@ class Snapshot:
         events: the last errors in the kernel's log, the newest first; None if the log is not read.
         host: the driver's version and the kernel; None before they were read.
         device_files: the files of NVIDIA's driver, if a diagnosis asked for them and a driver is loaded.
-        page_generations: the generations of DCGM that each source's page can be of, if a diagnosis asked for them.
+        page_generations: the generations of DCGM that each source's page can be of; None unless a diagnosis
+            asked for them.
         attribute: the function that made `joined`: it says which labels samples gain, by family and subject.
     """
 
@@ -161,7 +162,7 @@ class Snapshot:
     events: "tuple[DeviceEvent, ...] | None" = None
     host: "Host | None" = None
     device_files: "tuple[DeviceFile, ...] | None" = None
-    page_generations: "Mapping[str, PageGeneration]" = field(default_factory=nothing)
+    page_generations: "Mapping[str, PageGeneration] | None" = None
     attribute: Attribute = field(default=nobodys, compare=False, repr=False)
 
     @property

@@ -48,7 +48,7 @@ def debug(snapshot: Snapshot) -> Object:
 
 def _source(snapshot: Snapshot, name: str, state: Health) -> Object:
     """Whether a source answers, and what DCGM its page can be of."""
-    generation = snapshot.page_generations.get(name)
+    generation = (snapshot.page_generations or {}).get(name)
     shown = {"generation": generation.as_json()} if generation else {}
     return {"up": state.up, **in_parts(state.trouble), **shown}
 

@@ -12,7 +12,7 @@ _ONE_EXPORTER_A_PAGE = "name each dcgm-exporter's own page with --dcgm.url, not 
 
 def of_generations(snapshot: Snapshot) -> Iterator[Finding]:
     """What generation of DCGM each page can be of, by its names, labels and values."""
-    for name, generation in snapshot.page_generations.items():
+    for name, generation in (snapshot.page_generations or {}).items():
         if generation.contradicts:
             yield warning(name, f"its page is of {generation.says()}", _ONE_EXPORTER_A_PAGE)
         elif generation.says():
