@@ -189,7 +189,8 @@ class JobWatch:
             return self._suspect("waiting_kernel", self._waiting, self._waiting_words(seen, levels), at_ns)
         if self._starving.is_long(at_ns):
             activity = _mean(signs.gr_engine or 0.0 for signs in seen)
-            words = f"{activity:.0%} busy, in bursts, for {{}} after work at {self._work.usual:.0%}: it waits for data"
+            bursts = f"{activity:.0%} busy, in bursts, for {{}} after work at {self._work.usual:.0%}"
+            words = f"{bursts}: it seems to wait for data"
             return self._suspect("waiting_for_data", self._starving, words, at_ns)
         return None
 

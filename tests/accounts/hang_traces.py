@@ -431,7 +431,10 @@ def recall(made: Scores, kinds: Iterable[str] = RIGHT, page: str = "") -> float:
 
 def report(made: Scores) -> str:
     """The scores as tables in Markdown."""
-    lines = ["| kind | traces | said, rightly | said, wrongly | of these, look-alikes |", "|---|---|---|---|---|"]
+    lines = [
+        "| kind | traces | suspected, rightly | suspected, wrongly | of these, look-alikes |",
+        "|---|---|---|---|---|",
+    ]
     for kind in KINDS:
         score = total(made, [kind])
         lines.append(f"| {kind} | {score.traces} | {score.right} | {score.wrong} | {score.alike} |")
