@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from exporter.model.device_row import DeviceRow
 from exporter.model.node_answers import EVENTS_HEADER, OWNERS_UNKNOWN_HEADER
 from exporter.model.slices import Work
-from exporter.outputs.all_events import newest_event
 from exporter.outputs.complaints import why_not
 from exporter.outputs.device_rows import are_owners_unknown, rows
+from exporter.outputs.event_rows import newest_event
 from exporter.outputs.output import JSON_FORMAT, OF_OBJECTS, Answer, Look, Output, Question, answer, json_refusal
 
 # Query parameter → the field with which it is compared.

@@ -11,25 +11,23 @@ from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 
 from exporter.dcgm.fields import FIELDS, METRICS
-from exporter.dcgm.xids import OTHER_XID, XIDS, XidMeaning, error_on_page
+from exporter.dcgm.xids import error_on_page
 from exporter.dividing.decimals import number
 from exporter.dividing.instances import is_repeated
 from exporter.lenient import Object
 from exporter.model.device_row import DeviceRow, DeviceUser, OwnUse, WholeDevice, in_its_state
 from exporter.model.devices import DeviceKey, Since
 from exporter.model.grants import Grant
-from exporter.model.kernel import DeviceEvent
 from exporter.model.measured import Measured, Unowned, Use
 from exporter.model.node_answers import OWN_FAMILIES
 from exporter.model.nothing import NOTHING
 from exporter.model.pages import Cell, JoinedPage, Row, Subject, cut_gpus, object_of
-from exporter.model.pods import Owner, PodName
+from exporter.model.pods import Owner
 from exporter.model.slices import ITEMS_A_SLICE, Work
 from exporter.model.snapshot import KUBELET, Snapshot, attributed, known_devices
 from exporter.model.states import rfc3339
 from exporter.outputs.cuda_use import as_object
 from exporter.ownership.explain import Explainer, is_kubelet_silent
-from exporter.ownership.kernel_events import is_well_again
 from exporter.ownership.queues import queue_among
 
 # The fields for which an autoscaler may ask.
@@ -41,7 +39,6 @@ _WHOLE_FAMILIES = frozenset(name for name, field in _FIELD_OF.items() if field.j
 _OWNER = itemgetter(0)
 _DEVICES_A_SLICE = 200
 _NOBODY = Owner(namespace="", pod="", container="")
-_NO_XID = XidMeaning("")
 # the reason why no device has an owner while the kubelet's last answer is too old
 SILENT = "The kubelet does not say who holds devices."
 
@@ -344,55 +341,6 @@ def _last_xid(snapshot: Snapshot, device: DeviceKey, entry: _HolderFields) -> in
     if verdict is not None and verdict.last_xid is not None:
         return verdict.last_xid
     return error_on_page(entry.metrics.get("xid_errors"))
-
-
-def event_rows(node: str, events: tuple[DeviceEvent, ...]) -> list[Object]:
-    """One object of /events for each event, in their order."""
-    return [_event_row(node, event) for event in events]
-
-
-def _meaning(device_event: DeviceEvent) -> dict[str, str]:
-    """What the XID of an event means, and what to do; texts are "" for other events."""
-    event = device_event.event
-    meaning = _NO_XID
-    if event.kind == "xid":
-        meaning = XIDS.get(event.code or 0, OTHER_XID)
-    remedy = meaning.remedy
-    if is_well_again(device_event):
-        remedy = "nothing: the driver says that the GPU is well again"
-    return {"name": meaning.name, "cause": meaning.cause, "remedy": remedy}
-
-
-def _holder_row(owner: Owner, uids: Mapping[PodName, str]) -> dict[str, str]:
-    fields = asdict(owner)
-    uid = uids.get(owner.pod_key)
-    if uid:
-        fields["pod_uid"] = uid
-    return fields
-
-
-def _event_row(node: str, device_event: DeviceEvent) -> Object:
-    """An object of /events. A fact that is not known is "" or null, as docs/openapi.yaml has it."""
-    event = device_event.event
-    holders = device_event.holders
-    uids = dict(device_event.pod_uids)
-    return {
-        "node_name": node,
-        "at": rfc3339(device_event.at_seconds),
-        "kind": event.kind,
-        "code": event.code,
-        **_meaning(device_event),
-        "severity": event.severity,
-        "text": event.text,
-        "pci_address": event.address,
-        "device_uuid": device_event.uuid,
-        "device_id": device_event.index,
-        "mig_instance_id": event.instance,
-        "holders": None if holders is None else [_holder_row(owner, uids) for owner in holders],
-        "pid": event.pid,
-        "process": event.process,
-        "container": asdict(device_event.container) if device_event.container else None,
-    }
 
 
 def explainer(snapshot: Snapshot) -> Explainer:

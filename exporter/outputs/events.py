@@ -2,14 +2,14 @@
 
 import json
 
-from exporter.outputs.all_events import all_events
+from exporter.outputs.event_rows import event_rows
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer, json_refusal
 
 _OFF = "the kernel's log is not read: set --kernel-log.mode on, and give the exporter /dev/kmsg (docs/install.md)"
 
 
 def _make(look: Look) -> Answer:
-    events = all_events(look.snapshot)
+    events = event_rows(look.snapshot)
     if events is None:
         return json_refusal(_OFF, 404)
     return answer(JSON_FORMAT, json.dumps(events, separators=(",", ":")).encode() + b"\n")

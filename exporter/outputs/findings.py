@@ -21,7 +21,7 @@ from exporter.outputs.allocator_findings import of_allocators
 from exporter.outputs.device_rows import explainer, users_of_devices
 from exporter.outputs.diagnosis import Diagnosis, Finding, Level, fine, problem, warning
 from exporter.outputs.page_findings import of_generations, of_joined
-from exporter.outputs.suspicions import findings_of
+from exporter.outputs.suspicions import in_words, remedy_of, suspicions_of
 from exporter.ownership.device_ids import DRA_DRIVERS
 from exporter.ownership.explain import UNITS_NAME_NO_GPU, Explainer, is_unfollowed_claim, of_look
 from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
@@ -69,6 +69,7 @@ _REFUSALS: Mapping[Refusal, Trouble] = {
         f"in a container, {_RUNTIME}; for a systemd unit, run pod-gpu-metrics-exporter device-access --unit NAME",
     ),
 }
+_SUSPICION_SECONDS = 86_400.0  # /events keeps a suspicion longer
 _BY_NVML = frozenset({"nvml-lost", "reset-required", "nvml"})  # reasons of verdicts
 _STRANGER_REMEDY = (
     "let it ask the kubelet for the GPU, or stop it: containers that are privileged, or have NVIDIA_VISIBLE_DEVICES=all"
@@ -91,7 +92,7 @@ def diagnose(snapshot: Snapshot, doubts: Iterable[Trouble], *, asks_nvml: bool) 
             *of_devices(snapshot),
             *of_strangers(snapshot),
             *of_hangs(snapshot),
-            *findings_of(snapshot),
+            *of_suspicions(snapshot),
         ),
     )
 
@@ -421,3 +422,15 @@ def of_hangs(snapshot: Snapshot) -> Iterator[Finding]:
     for hang in snapshot.hangs.suspected:
         for holder in hang.holders:
             yield warning(holder.name, f"{SUSPECTED}: {hang.message}", HANG_REMEDIES[hang.reason])
+
+
+def of_suspicions(snapshot: Snapshot) -> Iterator[Finding]:
+    """The ends of the last day that may have been for lack of GPU memory; of each container the newest."""
+    named = set[str]()
+    now = snapshot.read_at_seconds
+    for suspected in suspicions_of(snapshot):
+        name = suspected.owner.name
+        is_old = now is not None and now - suspected.ended_at_seconds > _SUSPICION_SECONDS
+        if name not in named and not is_old:
+            named.add(name)
+            yield warning(name, in_words(suspected), remedy_of(suspected))

@@ -1,22 +1,15 @@
-"""Suspicions of ends for lack of GPU memory in words, and among the events. Pure; out_of_memory.py judges."""
+"""Ends of containers that may have lacked GPU memory, in words. Pure; accounts/out_of_memory.py judges them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 
 from exporter.accounts.out_of_memory import FULL
-from exporter.lenient import Object
 from exporter.model.accounts import SuspectedOutOfMemory, Suspicion
 from exporter.model.snapshot import Snapshot
-from exporter.model.states import rfc3339
-from exporter.outputs.diagnosis import Finding, warning
 from exporter.wording import and_listed, counted
 
 _MIB_A_GIB = 1024
 _NS_A_SECOND = 1_000_000_000
 _MOST_NAMED = 3
-# a suspicion is a finding of doctor and `kubectl gpu why` for so long; /events keeps it longer
-_FINDING_SECONDS = 86_400.0
 
 
 def suspicions_of(snapshot: Snapshot) -> tuple[SuspectedOutOfMemory, ...]:
@@ -71,51 +64,3 @@ def remedy_of(suspected: SuspectedOutOfMemory) -> str:
     if suspected.neighbour is not None:
         return f"{look}; if it says so, limit what the neighbour takes, or give each a GPU or a MIG instance of its own"
     return f"{look}; if it says so, let it take less at a time, or give it a device with more memory"
-
-
-def findings_of(snapshot: Snapshot) -> Iterator[Finding]:
-    """The suspicions of a day, as findings about their containers; of each container the newest."""
-    named = set[str]()
-    now = snapshot.read_at_seconds
-    for suspected in suspicions_of(snapshot):
-        name = suspected.owner.name
-        is_old = now is not None and now - suspected.ended_at_seconds > _FINDING_SECONDS
-        if name not in named and not is_old:
-            named.add(name)
-            yield warning(name, in_words(suspected), remedy_of(suspected))
-
-
-def memory_rows(snapshot: Snapshot) -> list[Object]:
-    """The objects of /events for these suspicions."""
-    suspicions = suspicions_of(snapshot)
-    index_of = _indices(snapshot) if suspicions else {}
-    return [_event_row(snapshot.node, suspected, index_of) for suspected in suspicions]
-
-
-def _indices(snapshot: Snapshot) -> Mapping[str, str]:
-    subjects = snapshot.joined.subjects if snapshot.joined is not None else ()
-    return {subject.key.uuid: subject.index for subject in subjects if subject.index}
-
-
-def _event_row(node: str, suspected: SuspectedOutOfMemory, index_of: Mapping[str, str]) -> Object:
-    """An object of /events. It has all fields of an error of the kernel's log."""
-    holder = asdict(suspected.owner)
-    return {
-        "node_name": node,
-        "at": rfc3339(suspected.ended_at_seconds),
-        "kind": "out_of_memory",
-        "code": None,
-        "name": f"Lack of GPU memory ({suspected.suspicion})",
-        "cause": "a program that lacks GPU memory ends with an error of its own, which nobody else sees",
-        "remedy": remedy_of(suspected),
-        "severity": "",
-        "text": in_words(suspected),
-        "pci_address": "",
-        "device_uuid": suspected.device.uuid,
-        "device_id": index_of.get(suspected.device.uuid, ""),
-        "mig_instance_id": suspected.device.instance,
-        "holders": [holder],
-        "pid": None,
-        "process": "",
-        "container": holder,
-    }

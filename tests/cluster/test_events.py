@@ -14,7 +14,7 @@ import pytest
 from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.node_answers import EVENTS_HEADER
 from exporter.model.pods import Owner
-from exporter.outputs.device_rows import event_rows
+from exporter.outputs.event_rows import kernel_rows
 from tests.cluster.exporters.conftest import (
     Serve,
     whole,
@@ -44,7 +44,7 @@ class Node:
         self.name = name
         self.events: Sequence[DeviceEvent] | None = events if is_on else None
         self.asked: Counter[str] = Counter()
-        self.content: Callable[[], bytes] = lambda: json.dumps(event_rows(name, tuple(self.events or ()))).encode()
+        self.content: Callable[[], bytes] = lambda: json.dumps(kernel_rows(name, tuple(self.events or ()))).encode()
         self.newest: Callable[[], str] = lambda: str(len(self.events or ()))
 
     async def __call__(self, writer: asyncio.StreamWriter, head: str) -> None:
@@ -76,7 +76,7 @@ async def test_the_events_of_all_nodes_are_one_list(serve: Serve) -> None:
         await until(lambda: _are_listed(role, 3))
         rows, missing = await events(role)
         assert [(each["node_name"], each["code"]) for each in rows] == [("n1", 48), ("n2", 79), ("n1", 13)]
-        assert rows[1] == event_rows("n2", (event(200),))[0]
+        assert rows[1] == kernel_rows("n2", (event(200),))[0]
         assert missing == ""
         other.events = (event(400, 31), event(200))
         await until(lambda: other.asked["/events"] == 2)
@@ -115,7 +115,7 @@ HOSTILE: dict[str, Callable[[Json], object]] = {
 @pytest.mark.parametrize("case", HOSTILE)
 async def test_a_node_whose_events_cannot_be_read_is_named_and_keeps_its_devices(serve: Serve, case: str) -> None:
     good, bad = Node("n1", event(100)), Node("n2", event(200))
-    content = json.dumps(HOSTILE[case](event_rows("n2", (event(200),))[0])).encode()
+    content = json.dumps(HOSTILE[case](kernel_rows("n2", (event(200),))[0])).encode()
     bad.content = lambda: content
     async with running_cluster(await flags(serve, good, bad)) as role:
         await until(lambda: bad.asked["/events"] > 1 and good.asked["/events"] > 0)
@@ -182,7 +182,7 @@ async def test_the_page_lists_the_last_ones(serve: Serve) -> None:
     one = Node("n1", event(1000), *(event(number) for number in range(99, 0, -1)))
     evil = "<script>alert(1)</script>\u202e"
     other = Node("n2", event(2000, 12345, index=evil), event(1500, holders=None))
-    row_of = event_rows("n2", tuple(other.events or ()))
+    row_of = kernel_rows("n2", tuple(other.events or ()))
     odd = {"node_name": "n2", "at": "1970-01-01T00:22:00.000Z", "kind": [evil], "holders": {"a": 1}}
     rows_of = [{**row_of[0], "name": [evil], "remedy": "y" * 9000}, row_of[1], odd]
     other.content = lambda: json.dumps(rows_of).encode()

@@ -20,7 +20,7 @@ from exporter.model.slices import at_once
 from exporter.operator import pod_events as module
 from exporter.operator.objects.kinds import EVENT
 from exporter.operator.pod_events import AGAIN_SECONDS, MOST_IN_NAMESPACE
-from exporter.outputs.device_rows import event_rows as rows
+from exporter.outputs.event_rows import kernel_rows as rows
 from exporter.sources.exporters.exporter_events import MOST_ROW_CHARS, read_events
 from tests.cluster.exporters.conftest import (
     Serve,

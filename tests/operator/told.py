@@ -20,7 +20,7 @@ from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import EVENT, POD, Kind
 from exporter.operator.objects.object_fields import written
 from exporter.operator.pod_events import PodEvents
-from exporter.outputs.device_rows import event_rows as rows
+from exporter.outputs.event_rows import kernel_rows as rows
 from exporter.sources.exporters.exporter_events import read_events
 from tests.operator.looking import OWNER
 from tests.operator.made import Object

@@ -9,8 +9,9 @@ from exporter.model.accounts import Accounts, SuspectedOutOfMemory, Suspicion
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.pods import Owner
 from exporter.model.snapshot import Snapshot
-from exporter.outputs.all_events import all_events, newest_event
-from exporter.outputs.suspicions import findings_of, in_words, remedy_of
+from exporter.outputs.event_rows import event_rows, newest_event
+from exporter.outputs.findings import of_suspicions
+from exporter.outputs.suspicions import in_words, remedy_of
 from exporter.ownership.kernel_events import MOST_EVENTS
 
 X = Owner(namespace="ml", pod="x", container="main")
@@ -89,16 +90,16 @@ def snapshot(*suspected: SuspectedOutOfMemory, read_at: float = ENDED_NS / 1e9 +
 def test_of_each_container_the_newest_end_of_a_day_is_a_finding() -> None:
     earlier = replace(FULL, ended_ns=ENDED_NS - 10**11)
     of_other = replace(FULL, owner=Y, ended_ns=ENDED_NS - 2 * 86_400 * 10**9)
-    (finding,) = findings_of(snapshot(FULL, earlier, of_other))
+    (finding,) = of_suspicions(snapshot(FULL, earlier, of_other))
     assert (finding.about, finding.trouble.message) == ("ml/x/main", in_words(FULL))
-    assert not [*findings_of(replace(snapshot(FULL), accounts=None))]
+    assert not [*of_suspicions(replace(snapshot(FULL), accounts=None))]
 
 
 def test_events_are_no_more_than_their_readers_take() -> None:
     many = [replace(FULL, ended_ns=ENDED_NS - number * 10**9) for number in range(MOST_EVENTS + 5)]
-    rows = all_events(snapshot(*many))
+    rows = event_rows(snapshot(*many))
     assert rows is not None
     assert len(rows) == MOST_EVENTS
     assert rows[0]["at"] == "2026-11-21T12:03:00.000Z"
     assert newest_event(snapshot(FULL)) == "1795262580 memory 1"
-    assert all_events(snapshot()) is None
+    assert event_rows(snapshot()) is None

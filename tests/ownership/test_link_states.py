@@ -12,7 +12,7 @@ from exporter.model.link_events import ERRORS_BEGAN, WENT_DOWN
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
-from exporter.outputs.all_events import all_events, newest_event
+from exporter.outputs.event_rows import event_rows, newest_event
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.link_states import FABRIC_SECONDS, LOAD_SECONDS
 from exporter.ownership.sample_rows import Attribution
@@ -285,7 +285,7 @@ def test_events_show_what_happened_to_links_without_the_kernel_s_log() -> None:
         assignments_age_seconds=None,
         link_events=node.verdicts.link_events,
     )
-    (shown,) = all_events(snapshot) or ()
+    (shown,) = event_rows(snapshot) or ()
     assert (shown["kind"], shown["name"], shown["device_uuid"]) == ("nvlink", ERRORS_BEGAN, GPU(0))
     assert shown["holders"] == [{"namespace": "ns-a", "pod": "a", "container": "main"}]
     assert newest_event(snapshot) == f"{NOW + 30:.3f} nvlink 1"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from exporter.model.device_row import DeviceRow
 from exporter.model.slices import Work
 from exporter.model.snapshot import Snapshot
-from exporter.outputs.all_events import all_events
 from exporter.outputs.device_rows import SILENT, are_owners_unknown, rows
+from exporter.outputs.event_rows import event_rows
 from exporter.outputs.output import Answer, Look
 from exporter.outputs.page.device_table import devices_table, summary, tools
 from exporter.outputs.page.document import alert, document, sources
@@ -24,7 +24,7 @@ def render(look: Look) -> Work[Answer]:
     device_rows = yield from rows(snapshot)
     figures = yield from figures_of(device_rows)
     yield
-    events = all_events(snapshot)
+    events = event_rows(snapshot)
     mine = of_pod(device_rows, view.pod) if view.pod else device_rows
     table, fold = yield from devices_table(mine, view, with_node=False)
     sections = (
