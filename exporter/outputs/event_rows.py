@@ -82,6 +82,7 @@ def kernel_rows(node: str, events: Iterable[DeviceEvent]) -> list[Object]:
 
 
 def _kernel_row(node: str, device_event: DeviceEvent) -> Object:
+    """An error of the kernel's log. It alone can have a code, an address, a process and the uids of pods."""
     event = device_event.event
     uids = dict(device_event.pod_uids)
     holders = device_event.holders

@@ -34,18 +34,24 @@ DEVICES = st.builds(DeviceKey, uuid=TEXTS, instance=st.sampled_from(("", "1")))
 OWNERS = st.none() | st.builds(Owner, namespace=TEXTS, pod=TEXTS, container=TEXTS)
 NUMBERS = st.integers(0, 2**70)
 ALL = [family for amount in AMOUNTS for family in amount.families]
+# values of the labels that divide an amount, by their number
+VALUES = {1: ("48", "79", "other"), 2: ("replay/5", "crc/", "pcie_replay/")}
 ACCOUNTS = st.builds(
     Account,
     owner=OWNERS,
     device=DEVICES,
-    labels=st.lists(st.tuples(st.sampled_from(("pod_uid", "label_team")), TEXTS), unique_by=lambda one: one[0]).map(
-        tuple
-    ),
+    labels=st.lists(
+        st.tuples(st.sampled_from(("pod_uid", "label_team", "queue")), TEXTS), unique_by=lambda one: one[0]
+    ).map(tuple),
     allocated_ratio=st.none() | st.floats(0, 1),
     amounts=st.dictionaries(st.sampled_from([family.amount for family in ALL if not family.labels]), NUMBERS),
-    by_label=st.dictionaries(
-        st.sampled_from([family.amount for family in ALL if len(family.labels) == 1]),
-        st.dictionaries(st.sampled_from(("48", "79", "other")), NUMBERS, max_size=2),
+    by_label=st.fixed_dictionaries(
+        {},
+        optional={
+            family.amount: st.dictionaries(st.sampled_from(VALUES[len(family.labels)]), NUMBERS, max_size=2)
+            for family in ALL
+            if family.labels
+        },
     ),
     began_ns=st.none() | st.integers(0, 4_000_000_000_000_000_000),
 )
