@@ -19,7 +19,7 @@ from exporter.wording import counted, escaped, one_line
 _TITLES = (
     "QUEUE", "COHORT", "QUOTA", "ADMITTED", "GPUS", "SHARES", "MIG", "USED", "IDLE", "PODS", "WAITING", "PENDING",
 )  # fmt: skip
-_OF_WAITING = ("POD", "QUEUE", "ASKS FOR", "SINCE", "WHY")
+_OF_WAITING = ("POD", "QUEUE", "ASKS FOR", "AGE", "WHY")
 _OF_HOLDERS = ("POD", "NODE", "DEVICES", "IDLE")
 _UNKNOWN = "-"
 _NO_QUEUE = "(none)"
@@ -139,9 +139,10 @@ def table(lines: Sequence[QueueLine], now: datetime, *, with_pods: bool) -> str:
     holders = [cells for line in lines for cells in _holders(line)]
     if with_pods and holders:
         tables.append(_padded([_OF_HOLDERS, *holders]))
-    waiting = sorted((pod for line in lines for pod in line.waiting), key=lambda pod: pod.since or "z")
+    waiting = [(line.name or _NO_QUEUE, pod) for line in lines for pod in line.waiting]
+    waiting.sort(key=lambda named: named[1].since or "z")
     if waiting:
-        tables.append(_padded([_OF_WAITING, *(_waiting(pod, now) for pod in waiting)]))
+        tables.append(_padded([_OF_WAITING, *(_waiting(name, pod, now) for name, pod in waiting)]))
     return "\n".join(tables)
 
 
@@ -183,7 +184,8 @@ def _holders(line: QueueLine) -> Iterator[Sequence[str]]:
         yield (pod, node, ", ".join(dict.fromkeys(row.label for row in rows)), str(idle))
 
 
-def _waiting(pod: WaitingPod, now: datetime) -> Sequence[str]:
+def _waiting(queue: str, pod: WaitingPod, now: datetime) -> Sequence[str]:
+    """The cells of a pod that waits, with the queue's name as the first table has it."""
     try:
         began = datetime.fromisoformat(pod.since)
         waited = rounded(int((now - began).total_seconds())) or "now"
@@ -191,7 +193,7 @@ def _waiting(pod: WaitingPod, now: datetime) -> Sequence[str]:
         # no moment, or one without a zone
         waited = _UNKNOWN
     why = one_line(pod.why, _MOST_WHY_CHARS) or _UNKNOWN
-    return (pod.name, pod.queue or _NO_QUEUE, ", ".join(pod.asks_for), waited, why)
+    return (pod.name, queue, ", ".join(pod.asks_for), waited, why)
 
 
 def _padded(lines: Sequence[Sequence[str]]) -> str:

@@ -285,6 +285,6 @@ a/p   n      0, 1      1
 a/q   n      2         0
 a/r   n      3/7       0
 
-POD             QUEUE   ASKS FOR   SINCE   WHY
-serving/waits   prod    2 gpu      2 h     Unschedulable: 0/9 nodes are available: 9 Insufficient nvidia.com/gpu.
+POD             QUEUE   ASKS FOR   AGE   WHY
+serving/waits   prod    2 gpu      2 h   Unschedulable: 0/9 nodes are available: 9 Insufficient nvidia.com/gpu.
 """

@@ -35,7 +35,6 @@ _QUOTED = re.compile(r'\b(?:namespace|pod|workload_name)"?\s*[:=]\s*"([^"…]+)"
 _NAME = r"[a-z][a-z0-9-]*"
 # namespace/pod, in what `top` and `who` print; a page of the docs is none
 _POD = re.compile(rf"(?<![\w./:-]){_NAME}/{_NAME}(?![\w-]|\.md\b)")
-_LOCAL_QUEUE = "/user-queue"  # of Kueue; the demo has no queues
 _WORKLOAD = re.compile(rf"(?<![\w./:-]){_NAME}/(?:Deployment|StatefulSet|DaemonSet|CronJob|Job|Pod|ReplicaSet)/{_NAME}")
 _GROUP = re.compile(r'"name": "([^"]+)"')
 _OF_COMMAND = re.compile(rf"^kubectl gpu (?:who|why) ({_NAME})(?= |$)", re.MULTILINE)
@@ -54,7 +53,7 @@ def names_in(sample: str) -> Iterator[str]:
     yield from (name for name in _OF_COMMAND.findall(sample) if not name.startswith("gpu-node-"))
     lines = sample.splitlines()
     if any(re.search(r"\bPOD\b", line) for line in lines):
-        yield from (name for name in _POD.findall(sample) if not name.endswith(_LOCAL_QUEUE))
+        yield from _POD.findall(sample)
     if '"by": "namespace"' in sample:
         yield from _GROUP.findall(sample)
     if lines[0].startswith("from,to,namespace,"):
