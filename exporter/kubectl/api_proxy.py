@@ -8,6 +8,7 @@ waits for the end of its standard input, which this program holds, ends kubectl,
 import http.client
 import json
 import os
+import re
 import select
 import shutil
 import socket
@@ -20,7 +21,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlencode
 
-from exporter.kubectl.binary import CONTEXTS, Kubectl, KubectlRefusal, failure_of
+from exporter.kubectl.binary import CONTEXTS, CREDENTIALS, NO_SERVER_NAMED, Kubectl, KubectlRefusal, failure_of
 from exporter.lenient import AnyObject, mapping, text
 from exporter.top.transport import MOST_BYTES, Gone
 from exporter.wording import one_line
@@ -34,7 +35,12 @@ _PIECE_BYTES = 256 * 1024
 _PATHS = r"^/api/v1/(pods|nodes(/[^/]+)?|namespaces/[^/]+/pods(/[^/]+/proxy/metrics)?)$"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _NOT_GET = "^[^G]"  # GET is the only method that begins with this letter
-_UNTIL_WE_END = '"$@" & exec >/dev/null 2>&1; cat; kill $!; wait; rm -rf "$0"'  # $0 is the folder
+# $0 is the folder. What is called kubectl may be a script that starts kubectl: all of the process group is ended.
+_UNTIL_WE_END = '"$@" & exec >/dev/null 2>&1; cat; trap "" TERM; kill 0; wait; rm -rf "$0"'
+
+
+# kubectl's default, if the kubeconfig names no server: localhost:8080
+_DEFAULT_REFUSES = re.compile(r"dial tcp (127\.0\.0\.1|\[::1\]):8080: .*refused")
 
 
 class ApiAnswer(NamedTuple):
@@ -122,7 +128,7 @@ class ApiProxy:
             answer = connection.getresponse()
             return ApiAnswer(answer.status, _whole(answer, connection, until))
         except TimeoutError as error:
-            raise TooSlow(f"no answer within {seconds:.0f} s") from error
+            raise TooSlow(f"no answer within {seconds:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             raise Gone(f"kubectl proxy does not answer: {one_line(error) or type(error).__name__}") from error
         finally:
@@ -135,7 +141,11 @@ class ApiProxy:
             KubectlRefusal: the API server does not give it.
             Gone: there is no answer, or none that can be read.
         """
-        answer = self.get(path, seconds, accept=_METADATA if metadata_only else "application/json", **parameters)
+        accept = _METADATA if metadata_only else "application/json"
+        try:
+            answer = self.get(path, seconds, accept=accept, **parameters)
+        except TooSlow as error:
+            raise Gone(f"the API server gives {error} -> {CONTEXTS}") from error
         if answer.refusal is not None:
             raise answer.refusal
         try:
@@ -143,18 +153,32 @@ class ApiProxy:
         except ValueError:
             content = None
         if answer.status != HTTPStatus.OK or not isinstance(content, dict):
-            # kubectl proxy itself says in plain text why it reaches no API server
-            words = one_line(answer.body[:400].decode("utf-8", "replace"), 200)
-            raise Gone(f"the API server does not answer: {words} -> {CONTEXTS}")
+            raise _no_server(one_line(answer.body[:400].decode("utf-8", "replace"), 200))
         return content
 
     def _is_listening(self) -> bool:
-        """Wait until kubectl says that it listens. False: it has ended before."""
+        """Wait until kubectl says that it listens, as it does once its socket is there. False: it has ended before.
+
+        A script that starts kubectl may print words of its own first.
+        """
         pipe = self._process.stdout
-        if pipe is None:
-            return False
-        ready, _, _ = select.select([pipe], [], [], _START_SECONDS)
-        return bool(ready) and bool(os.read(pipe.fileno(), _PIECE_BYTES))
+        until = time.monotonic() + _START_SECONDS
+        while pipe is not None:
+            ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
+            if not ready or not os.read(pipe.fileno(), _PIECE_BYTES):
+                return False
+            if self._socket.exists():
+                return True
+        return False
+
+
+def _no_server(words: str) -> Gone:
+    """The error for what kubectl proxy says in plain text if it reaches no API server."""
+    if _DEFAULT_REFUSES.search(words):
+        return Gone(NO_SERVER_NAMED)
+    if CREDENTIALS in words:
+        return failure_of(words)
+    return Gone(f"the API server does not answer: {words} -> {CONTEXTS}")
 
 
 def _folder() -> Path:

@@ -21,6 +21,9 @@ _NO_SERVER = re.compile(r"The connection to the server (\S+) was refused")
 _RIGHT = re.compile(r'User "([^"]*)" cannot (\w+) resource "([^"]*)".*?(?:in the namespace "([^"]*)"|$)')
 _DEFAULT_SERVER = "localhost:8080"  # kubectl's default, if the kubeconfig names no server
 CONTEXTS = "is it the right one? kubectl config get-contexts lists them, --context and --kubeconfig choose"
+NO_SERVER_NAMED = "the kubeconfig names no API server -> give --kubeconfig or --context, or set KUBECONFIG"
+CREDENTIALS = "getting credentials: "  # client-go's words: the kubeconfig's command for credentials fails
+_LOG_IN = "log in again, or install what the kubeconfig's users[].user.exec names"
 _VIEWER = "the ClusterRole pod-gpu-metrics-viewer (deploy/kubectl/viewer.yaml)"
 _REPORTER = "the ClusterRole pod-gpu-metrics-reporter (deploy/kubectl/reporter.yaml)"
 
@@ -138,8 +141,11 @@ def failure_of(words: str) -> Gone:
 
     if no_server := _NO_SERVER.search(words):
         if no_server[1] == _DEFAULT_SERVER:
-            return Gone("the kubeconfig names no API server -> give --kubeconfig or --context, or set KUBECONFIG")
+            return Gone(NO_SERVER_NAMED)
         return Gone(f"no API server answers at {no_server[1]} -> {CONTEXTS}")
+
+    if CREDENTIALS in words:
+        return Gone(f"kubectl gets no credentials: {words.rpartition(CREDENTIALS)[2][:_MOST_CHARS]} -> {_LOG_IN}")
 
     return Gone(f"kubectl: {words[-_MOST_CHARS:].removeprefix('error: ') or 'it failed without a word'} -> {CONTEXTS}")
 

@@ -15,6 +15,7 @@ All of them name the container's port `metrics`, and use 9400.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from exporter.kubectl.api_proxy import ApiProxy
 from exporter.kubectl.binary import KubectlRefusal, place_of
@@ -63,7 +64,9 @@ class DcgmPod:
         """The path of its page behind the API server's proxy."""
         prefix = "https:" if scheme == "https" else ""
 
-        return f"/api/v1/namespaces/{self.namespace}/pods/{prefix}{self.name}:{self.port}/proxy/metrics"
+        place = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods"
+
+        return f"{place}/{prefix}{quote(self.name, safe='')}:{self.port}/proxy/metrics"
 
 
 def find(api: ApiProxy, namespace: str) -> Mapping[str, Sequence[DcgmPod]]:
@@ -133,9 +136,13 @@ def _listed(api: ApiProxy, namespace: str) -> Iterable[AnyObject]:
     def of_selector(selector: str) -> Sequence[AnyObject]:
         return mappings(api.item(path, _SECONDS, labelSelector=selector), "items", _MOST_PODS)
 
-    with ThreadPoolExecutor(len(SELECTORS)) as threads:
+    threads = ThreadPoolExecutor(len(SELECTORS))
+    try:
         for items in threads.map(of_selector, SELECTORS):
             pods.update((place_of(pod), pod) for pod in items)
+    finally:
+        # after Ctrl-C nobody waits for their answers: they end with kubectl proxy
+        threads.shutdown(wait=False, cancel_futures=True)
 
     return pods.values()
 
@@ -145,9 +152,9 @@ def _dcgm_pod(pod: AnyObject) -> DcgmPod:
     container, port = container_of(pod)
     schemes = ("https", "http") if _speaks_https(pod, container) else ("http", "https")
     phase = text(mapping(pod, "status"), "phase")
-    silence = "" if phase == "Running" else f"its pod {namespace}/{name} is {phase or 'not there yet'}"
+    silence = "" if phase == "Running" else f"the pod {namespace}/{name} of dcgm-exporter is {phase or 'not there yet'}"
     if mapping(pod, "metadata").get("deletionTimestamp"):
-        silence = f"its pod {namespace}/{name} is being deleted"
+        silence = f"the pod {namespace}/{name} of dcgm-exporter is being deleted"
     node = text(mapping(pod, "spec"), "nodeName")
 
     return DcgmPod(node=node, namespace=namespace, name=name, port=port, schemes=schemes, silence=silence)

@@ -90,7 +90,7 @@ def missing(nodes: Sequence[ShownSource]) -> Iterator[str]:
 
     for reason, names in by_reason.items():
         noun, verb = ("node", "is") if len(names) == 1 else ("nodes", "are")
-        yield f"the {noun} {and_listed(names, _MOST_NAMED)} {verb} missing: {reason}"
+        yield escaped(f"the {noun} {and_listed(names, _MOST_NAMED)} {verb} missing: {reason}")
 
 
 def idle(rows: Sequence[DeviceRow], namespace: str) -> Sequence[DeviceRow]:

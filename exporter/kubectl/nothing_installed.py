@@ -5,11 +5,13 @@ shown, and the rest is named. A page that is late is shown at the next look.
 """
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import NamedTuple
+from urllib.parse import quote
 
 from exporter.kubectl import device_holders
 from exporter.kubectl.api_proxy import ApiAnswer, ApiProxy, TooSlow
@@ -23,7 +25,7 @@ from exporter.model.name_order import as_people_count
 from exporter.top.shown_devices import shown_of
 from exporter.top.state import View
 from exporter.top.transport import Answered, Gone
-from exporter.wording import one_line
+from exporter.wording import and_listed, counted, one_line
 
 _AT_ONCE = 64
 _MOST_PODS = 10_000
@@ -33,6 +35,7 @@ _PODS_ARE_FRESH_SECONDS = 30.0
 _STALE_SECONDS = 30.0
 _QUIET_SECONDS = 1.0
 _LATER_SECONDS = 1.0  # a look after the first shows what it has after this time: the next one shows the rest
+_MOST_NAMED = 4
 _SPEAKS_TLS = b"HTTP request to an HTTPS server"  # Go's server, as dcgm-exporter is
 _SPEAKS_OTHER = ("EOF", "malformed HTTP response", "server gave HTTP response to HTTPS client")
 _POLICY = "is the pod ready, and does a NetworkPolicy let the API server reach it?"
@@ -108,7 +111,7 @@ class NothingInstalled:
         answers = {node.name: self._answer(node) for node in nodes}
         rows = [row for answer in answers.values() for row in answer.rows]
         if not rows:
-            raise Gone(_joined(next(iter(answers.values()))))
+            raise Gone(_why_nothing(answers))
         self.rows = device_holders.of_namespace(rows, self.of_pods_in) if self.of_pods_in else rows
         answers |= dict.fromkeys(self._left_out(), PageAnswer(why_none=_NONE_THERE, remedy=_NODE_SELECTOR))
         about = [
@@ -118,7 +121,7 @@ class NothingInstalled:
         shown = shown_of("cluster", f"{len(nodes)} dcgm-exporters", {"nodes": about}, self.rows, "")
         trouble = _PROCESSES if view == "processes" else ""
 
-        return Answered(replace(shown, processes_trouble=trouble), self.rows)
+        return Answered(replace(shown, processes_trouble=trouble, of_pods_in=self.of_pods_in), self.rows)
 
     def _list(self) -> None:
         """Look again for dcgm-exporters, if it is time. What is remembered of a pod that is still there stays."""
@@ -176,7 +179,7 @@ class NothingInstalled:
             return node.last
 
         return PageAnswer(
-            why_none=f"no answer within {self.wait_seconds:g} s",
+            why_none=f"dcgm-exporter gives no answer within {self.wait_seconds:g} s",
             remedy=f"--wait gives it longer; {_POLICY}",
         )
 
@@ -200,13 +203,13 @@ class NothingInstalled:
         try:
             answer = self._answer_of(node, pod)
         except TooSlow as error:
-            return _no_page(str(error), _POLICY)
+            return _no_page(f"dcgm-exporter gives {error}", _POLICY)
         except Gone as error:
             return _no_page(str(error), "")
         if answer.status != HTTPStatus.OK:
             return _Fetched(none=_why_refused(answer))
         if not answer.body.strip():
-            return _no_page("its page is empty", _LOOK_AT_LOG)
+            return _no_page("dcgm-exporter's page is empty", _LOOK_AT_LOG)
 
         return _Fetched(page=answer.body, read_at_seconds=time.time())
 
@@ -246,7 +249,7 @@ class NothingInstalled:
         if not self._may_get_nodes:
             return None
         try:
-            return offered_by(self.api.item(f"/api/v1/nodes/{node}", 2 * self.wait_seconds))
+            return offered_by(self.api.item(f"/api/v1/nodes/{quote(node, safe='')}", 2 * self.wait_seconds))
         except Gone as error:
             self._may_get_nodes = not _is_forbidden(error)
 
@@ -281,8 +284,16 @@ def notes(rows: Iterable[DeviceRow]) -> Iterator[str]:
     yield "The exporter on the nodes knows that, and the health of GPUs (docs/install.md)."
 
 
-def _joined(answer: PageAnswer) -> str:
-    return f"{answer.why_none} -> {answer.remedy}" if answer.remedy else answer.why_none
+def _why_nothing(answers: Mapping[str, PageAnswer]) -> str:
+    """The reason why no GPU can be shown: that of most nodes, with their names."""
+    reasons = Counter((answer.why_none, answer.remedy) for answer in answers.values())
+    (why, remedy), count = reasons.most_common(1)[0]
+    nodes = [name for name, answer in answers.items() if (answer.why_none, answer.remedy) == (why, remedy)]
+    about = f"on {and_listed(nodes, _MOST_NAMED)}, {why}"
+    if len(answers) > count:
+        about += f" (and on {counted(len(answers) - count, 'node')} for other reasons)"
+
+    return f"no GPU can be shown: {about} -> {remedy}" if remedy else f"no GPU can be shown: {about}"
 
 
 def _may_be_of_other_scheme(answer: ApiAnswer) -> bool:
@@ -299,20 +310,20 @@ def _why_refused(answer: ApiAnswer) -> PageAnswer:
     if refusal is not None:
         return _refused(refusal)
     if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        why = "it asks for a password or a token, which the API server's proxy does not pass on"
+        why = "dcgm-exporter asks for a password or a token, which the API server's proxy does not pass on"
 
         return PageAnswer(why_none=f"{why} (HTTP status {answer.status})", remedy=_ASKS_FOR_MORE)
     words = one_line(answer.body[:400].decode("utf-8", "replace"), 100)
 
-    return PageAnswer(why_none=f"it answers with HTTP status {answer.status}: {words}", remedy=_POLICY)
+    return PageAnswer(why_none=f"dcgm-exporter answers with HTTP status {answer.status}: {words}", remedy=_POLICY)
 
 
 def _refused(refusal: KubectlRefusal) -> PageAnswer:
     """The API server's own refusal: the user may not, or it reaches nobody."""
     message = str(refusal).partition(" -> ")[0]
     if refusal.reason == "NotFound":
-        return PageAnswer(why_none="its pod has gone", remedy="look again in some seconds")
+        return PageAnswer(why_none="dcgm-exporter's pod has gone", remedy="look again in some seconds")
     if refusal.reason == "Forbidden":
         return PageAnswer(why_none=message, remedy=RIGHTS)
 
-    return PageAnswer(why_none=f"it does not answer: {refusal.message}", remedy=_POLICY)
+    return PageAnswer(why_none=f"dcgm-exporter does not answer: {refusal.message}", remedy=_POLICY)

@@ -40,9 +40,9 @@ class PageRows:
         """
         too_large = why_too_large(body)
         if too_large:
-            raise ValueError(f"its page has {too_large}")
+            raise ValueError(f"dcgm-exporter's page has {too_large}")
         if not at_once(has_sample(body)):
-            raise ValueError("it sends no page of metrics")
+            raise ValueError("dcgm-exporter sends no page of metrics")
         joined = self._joiner.join([_samples_of_rows(body)], self._attribution)
         snapshot = Snapshot(
             node=self._node,
@@ -54,7 +54,7 @@ class PageRows:
         )
         made = at_once(rows(snapshot))
         if not made:
-            raise ValueError("its page has no GPU")
+            raise ValueError("dcgm-exporter's page has no GPU")
         holders = Counter(row.row_device for row in made)
         return [row._replace(gpu_shared=True) if holders[row.row_device] > 1 else row for row in made]
 

@@ -172,7 +172,7 @@ class NamespaceReader:
         gpus = {use.gpu_name for use in used}
         left = [*(device for device in devices if device.mig_instances and device.gpu_name in gpus), *used]
 
-        return replace(answer, shown=replace(answer.shown, devices=left))
+        return replace(answer, shown=replace(answer.shown, devices=left, of_pods_in=self.namespace))
 
 
 def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:

@@ -15,7 +15,7 @@ _LONGEST_SECONDS = 300.0
 
 
 def reader(kubectl: Kubectl, exporter: str | None, wait: str, of_pods_in: str) -> NothingInstalled:
-    """The reader, whose kubectl proxy ends with the command. The notes then follow on the standard error.
+    """The reader, whose kubectl proxy ends with the command. Notes then follow on the standard error, unless it failed.
 
     Args:
         kubectl: the binary, with the flags that choose the cluster.
@@ -37,7 +37,8 @@ def reader(kubectl: Kubectl, exporter: str | None, wait: str, of_pods_in: str) -
     made = NothingInstalled(context.with_resource(ApiProxy(kubectl)), namespace, seconds, of_pods_in)
 
     def say() -> None:
-        if made.rows:
+        has_failed = sys.exc_info()[0] is not None
+        if made.rows and not has_failed:
             print("\n".join(notes(made.rows)), file=sys.stderr)
 
     context.call_on_close(say)

@@ -328,6 +328,8 @@ def _nothing(shown: ShownExporter, state: State) -> str:
         return f"the filter leaves nothing: {state.filter}"
     if state.view == "processes":
         return "no process uses a GPU"
+    if shown.of_pods_in and not shown.trouble:
+        return f"no pod of the namespace {shown.of_pods_in} holds a GPU"
     return "" if shown.trouble else "no GPU is known"
 
 

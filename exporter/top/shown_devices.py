@@ -148,7 +148,8 @@ class ShownProcess:
 class ShownExporter:
     """One reading of an exporter.
 
-    `trouble` is the reason why it has no devices. `processes` is None if none were asked for.
+    `trouble` is the reason why it has no devices. `processes` is None if none were asked for. `of_pods_in` is the
+    namespace whose pods have the devices; "" if all devices are here.
     """
 
     role: Role
@@ -163,6 +164,7 @@ class ShownExporter:
     trouble: str = ""
     processes: Sequence[ShownProcess] | None = None
     processes_trouble: str = ""
+    of_pods_in: str = ""
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -80,7 +80,7 @@ def test_a_late_page_comes_with_a_later_look() -> None:
         first = reader.ask("devices")
         assert [row.node_name for row in first.rows] == ["n1", "n3", "n10"]
         (missing,) = first.shown.missing
-        assert (missing.name, missing.message) == ("n2", "no answer within 0.05 s")
+        assert (missing.name, missing.message) == ("n2", "dcgm-exporter gives no answer within 0.05 s")
         api.held["n2"].set()
         wait_until(lambda: len(reader.ask("devices").rows) == 4)
         later = reader.ask("devices")
@@ -95,9 +95,14 @@ def test_a_node_without_a_page_is_named_and_all_without_one_are_an_error() -> No
     api.pages["n1"] = b"<html>no page</html>\n"
     with asking(api) as reader:
         (missing,) = reader.ask("devices").shown.missing
-        assert (missing.name, missing.message) == ("n1", "it sends no page of metrics")
+        assert (missing.name, missing.message) == ("n1", "dcgm-exporter sends no page of metrics")
     api.pages["n2"] = b"node_load1 3\n"
-    with asking(api) as reader, pytest.raises(Gone, match="it sends no page of metrics -> look at the log"):
+    with (
+        asking(api) as reader,
+        pytest.raises(
+            Gone, match=r"on n1, dcgm-exporter sends no page of metrics \(and on 1 node for other reasons\) -> look at"
+        ),
+    ):
         reader.ask("devices")
 
 
@@ -122,7 +127,10 @@ def test_of_two_dcgm_exporters_on_a_node_one_is_enough() -> None:
         assert [row.node_name for row in reader.ask("devices").rows] == ["n1"]
         assert api.asked == ["second", "third"]
     api.pages["third"] = b""
-    with asking(api) as reader, pytest.raises(Gone, match="its page is empty -> look at the log of dcgm-exporter"):
+    with (
+        asking(api) as reader,
+        pytest.raises(Gone, match="dcgm-exporter's page is empty -> look at the log of dcgm-exporter"),
+    ):
         reader.ask("devices")
 
 
@@ -134,9 +142,9 @@ def test_processes_are_on_no_page() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"Forbidden\n", "it sends no page of metrics"),
-        (b"node_load1 3\n", "its page has no GPU"),
-        (b"x 1\n" * 60_000, "its page has more than 50000 lines"),
+        (b"Forbidden\n", "dcgm-exporter sends no page of metrics"),
+        (b"node_load1 3\n", "dcgm-exporter's page has no GPU"),
+        (b"x 1\n" * 60_000, "dcgm-exporter's page has more than 50000 lines"),
     ],
 )
 def test_what_is_no_page_of_gpus_is_said(body: bytes, why: str) -> None:

@@ -1,6 +1,7 @@
 """`kubectl gpu --nothing-installed`: a real kubectl, in front of dcgm-exporters behind the simulated API's proxy."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from release import krew
 from tests.support import quick_yaml
 from tests.support.components import free_port, real
 from tests.support.dcgm_cluster import CHART, FORBIDDEN, GKE, HANG, NAMESPACE, DcgmCluster, GpuNode, Run
-from tests.support.kubectl_gpu import JANE, link_plugin
+from tests.support.kubectl_gpu import ADMIN, JANE, link_plugin, run_plugin
 from tests.support.places import ROOT
 from tests.support.waiting import wait_until
 
@@ -103,8 +104,11 @@ def test_the_first_useful_lines_of_forty_six_nodes(fleet: DcgmCluster, capsys: p
     shown = tries[-1]
     assert shown.code == 0, shown.err
     assert shown.out.startswith("46 nodes  345 GPUs  129 held")
-    assert "missing gpu-45: it asks for a password or a token, which the API server's proxy does not pass" in shown.out
-    assert "missing gpu-46: no answer within 2 s: --wait gives it longer" in shown.out
+    assert (
+        "missing gpu-45: dcgm-exporter asks for a password or a token, which the API server's proxy does not pass"
+        in shown.out
+    )
+    assert "missing gpu-46: dcgm-exporter gives no answer within 2 s: --wait gives it longer" in shown.out
     for node, holder in (("gpu-7 ", "ml/train-7 "), ("gpu-41", "ml/whole"), ("gpu-42", "ml/one"), ("gpu-44", "free")):
         lines = [line for line in shown.out.splitlines() if line.startswith(f"{node} ")]
         assert holder in lines[0], lines
@@ -126,8 +130,8 @@ def test_who_and_idle_say_what_is_sure_and_what_is_not(small: DcgmCluster) -> No
     )
     missing, *notes = perhaps.err.splitlines()
     assert missing == (
-        "the node gpu-45 is missing: it asks for a password or a token, which the API server's proxy does not pass on"
-        " (HTTP status 403) -> install the exporter on the nodes, which reads the page from nearby"
+        "the node gpu-45 is missing: dcgm-exporter asks for a password or a token, which the API server's proxy does"
+        " not pass on (HTTP status 403) -> install the exporter on the nodes, which reads the page from nearby"
     )
     assert notes == [
         "Nobody has watched since when a pod holds a GPU, and since when it leaves it idle.",
@@ -166,7 +170,10 @@ def test_pages_of_every_kind(small: DcgmCluster) -> None:
     shared = small.gpu("who", "shared", FLAG)
     assert "of a shared GPU dcgm-exporter names one pod only" in shared.out
     assert "Pods share GPUs: what each of them uses, no page says." in shared.err
-    assert "the node down is missing: it does not answer: error trying to reach service: dial tcp 127." in shared.err
+    assert (
+        "the node down is missing: dcgm-exporter does not answer: error trying to reach service: dial tcp 127."
+        in shared.err
+    )
     assert "the node bare is missing: no dcgm-exporter runs there -> does the nodeSelector of its" in shared.err
     stale = small.gpu("who", "stale", FLAG).out
     assert "stale/0: the page still names ml/f, which has ended (Succeeded)" in stale
@@ -195,7 +202,8 @@ def test_what_a_user_may_decides_what_is_known(small: DcgmCluster) -> None:
     ask = "ask the cluster's admin for the ClusterRole pod-gpu-metrics-trial (deploy/kubectl/nothing-installed.yaml)"
     small.api.rules = requests
     assert small.gpu("idle", FLAG, user=JANE).err == (
-        f"kubectl gpu: jane may not get pods/proxy in the namespace gpu-operator -> {ask}\n"
+        "kubectl gpu: no GPU can be shown: on n1 and n2, jane may not get pods/proxy in the namespace"
+        f" gpu-operator -> {ask}\n"
     )
     small.api.rules = [("nowhere", rule) for rule in OF_PAGES]
     assert small.gpu("idle", FLAG, user=JANE).err == (
@@ -207,11 +215,84 @@ def test_what_a_user_may_decides_what_is_known(small: DcgmCluster) -> None:
 def test_what_is_away_is_said_in_one_line(small: DcgmCluster) -> None:
     assert small.gpu("idle", FLAG).err.startswith("kubectl gpu: no dcgm-exporter runs in this cluster: no pod has one")
     small.add(GpuNode(name="n1", gpus=1))
+    small.add(GpuNode(name="n2", gpus=1), GpuNode(name="n3", refuses=FORBIDDEN))
     small.pages = dict.fromkeys(small.pages, b"")
-    assert small.gpu("idle", FLAG).err.startswith("kubectl gpu: its page is empty -> look at the log of dcgm-exporter")
+    assert small.gpu("idle", FLAG).err == (
+        "kubectl gpu: no GPU can be shown: on n1 and n2, dcgm-exporter's page is empty (and on 1 node for other"
+        " reasons) -> look at the log of dcgm-exporter\n"
+    )
     assert small.gpu("top", FLAG, "--wait", "0s").err.startswith("kubectl gpu: --wait: '0s' is not allowed; it takes a")
     assert "it takes NAMESPACE" in small.gpu("top", FLAG, "--exporter", "a/b").err
     assert 'context "nope" does not exist' in small.gpu("idle", FLAG, "--context", "nope").err
+
+
+NO_PLUGIN, PLUGIN_FAILS = "/nonexistent/auth", "false"
+
+
+def kubeconfig_with(cluster: DcgmCluster, command: str) -> str:
+    """The kubeconfig of an admin whose credentials come from a command, in a file of its own."""
+    text = (cluster.folder / f"{ADMIN}.kubeconfig").read_text()
+    config = json.loads(text)
+    version = "client.authentication.k8s.io/v1"
+    config["users"][0]["user"] = {"exec": {"apiVersion": version, "command": command, "interactiveMode": "Never"}}
+    path = cluster.folder / "of-a-command"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def test_a_kubeconfig_that_leads_nowhere_is_named(small: DcgmCluster) -> None:
+    """Whether kubectl proxy says so, as here, or kubectl itself."""
+    small.add(GpuNode(name="n1", gpus=1))
+    nowhere = small.gpu("idle", FLAG, "--kubeconfig", os.devnull).err
+    assert nowhere == (
+        "kubectl gpu: the kubeconfig names no API server -> give --kubeconfig or --context, or set KUBECONFIG\n"
+    )
+    for command in (NO_PLUGIN, PLUGIN_FAILS):
+        config = kubeconfig_with(small, command)
+        for words in (("idle", FLAG), ("queue",)):
+            said = small.gpu(*words, "--kubeconfig", config).err
+            assert said.startswith("kubectl gpu: kubectl gets no credentials: exec: "), said
+            assert said.endswith(" -> log in again, or install what the kubeconfig's users[].user.exec names\n"), said
+
+
+def test_names_reach_the_terminal_without_its_escapes(small: DcgmCluster) -> None:
+    """No API server gives such names. A page may have them, and what answers as an API server."""
+    red = "\x1b[31mred\x07"
+    small.add(
+        GpuNode(name="n1", gpus=1, holders={0: f"ml/a{red}"}),
+        GpuNode(name="n2", gpus=2, holders={0: f"ml/b{red}", 1: "ml/c"}, with_k=False),
+        GpuNode(name=f"n3{red}", refuses=FORBIDDEN),
+    )
+    small.put_node(f"n4{red}", {"nvidia.com/gpu": 8}, {"nvidia.com/gpu.present": "true"})
+    for words in (("top", "--once"), ("who", "n1"), ("who", "n2"), ("idle",)):
+        ended = small.gpu(*words, FLAG)
+        assert ended.code == 0, ended.err
+        assert set(ended.out + ended.err).isdisjoint("\x1b\x07"), ended
+    assert r"the node n4\x1b[31mred\x07 is missing: no dcgm-exporter runs there" in ended.err
+
+
+def test_a_look_that_shows_nothing_says_why_and_no_more(small: DcgmCluster) -> None:
+    small.add(GpuNode(name="n1", gpus=1, holders={0: "ml/a"}))
+    assert small.gpu("who", "b", FLAG).err == (
+        "kubectl gpu: b: no pod in your namespace that holds a GPU, no node and no GPU -> -A looks in all namespaces\n"
+    )
+    assert small.gpu("top", "--once", FLAG, "-n", "dev").out.endswith("no pod of the namespace dev holds a GPU\n")
+
+
+def test_a_script_called_kubectl_ends_with_us_too(small: DcgmCluster) -> None:
+    """Such scripts choose a version or log in, and may print words before the first ones of kubectl."""
+    small.add(GpuNode(name="n1", gpus=1, holders={0: "ml/a"}))
+    folder = small.folder / "scripts"
+    folder.mkdir()
+    script = folder / "kubectl"
+    script.write_text(f'#!/bin/sh\necho "Using version 1.36"; sleep 0.3\n{real("kubectl")} "$@"\n')
+    script.chmod(0o755)
+    environment = {**small.environment()}
+    environment["PATH"] = os.pathsep.join((str(folder), environment["PATH"]))
+    ended = run_plugin(("who", "n1", FLAG), environment)
+    assert (ended.code, "ml/a" in ended.out) == (0, True), ended
+    assert no_proxy_is_left(small)
+    assert not [*small.folder.glob("kubectl-gpu-*")]
 
 
 def test_krews_archive_needs_no_library_of_the_machine(small: DcgmCluster) -> None:

@@ -128,7 +128,7 @@ class DcgmCluster:
         address = request.transport.get_extra_info("sockname")[0]
         refusal = self.refusals.get(address, "")
         if refusal == HANG:
-            await asyncio.sleep(60)
+            await self._ends.wait()
         if refusal == FORBIDDEN:
             # as kube-rbac-proxy does, which gets no token through the API server's proxy
             return web.Response(
