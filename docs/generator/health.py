@@ -70,11 +70,14 @@ DCGM has health watches, and dcgm-exporter writes what they find, if its file of
 
 It is in no file by default: where DCGM cannot answer, dcgm-exporter's whole page is an error. dcgm-exporter knows the
 name from 4.0.0 on. It writes a row for each GPU and watch, with the error as `health_error_code`: {FAIL} makes the GPU
-and its MIG instances `failing`, {WARN} makes them `degraded`. The watches are
+and its MIG instances `failing`, {WARN} makes them `degraded`. One failure makes them `degraded` only:
+`{code_of("NVLINK_ERROR_CRITICAL")}`, since DCGM finds it at one replay within a minute, and on Hopper at any that
+the GPU had since its reset. The watches are
 {", ".join(map(code, WATCHES))}.
 `ALL` is the GPU as a whole, and is there from 4.8.2 on. An error that both `ALL` and a watch of a part have is one.
 
-Two warnings mostly say nothing of a GPU, and GpuDegraded does not fire for them alone: `dcgm-clocks-event-power`, as
+That one and two warnings mostly say nothing of a GPU, and GpuDegraded does not fire for them alone:
+[GpuLinkErrors](alerts.md#gpulinkerrors) counts replays; the warnings are `dcgm-clocks-event-power`, as
 GPUs at full load work at their power limit, and `dcgm-xid-error`, as DCGM says so after errors of programs, too (XIDs
 31, 32 and 43), until it starts anew.
 
@@ -253,8 +256,12 @@ _LINKS = """
 A counter of errors that grows is a reason against its GPU for an hour; the message says on which link, and how many
 errors there were within the hour. The same error has other names by generation of GPU and of DCGM: it is the same
 reason, and the same kind in `pod_gpu_link_errors_total`. Where a page has rows of single links, by a label `nvlink` or
-by names such as `…_L5`, they count, and the sum of all links does not. Kinds overlap: a bad packet may also be a
-malformed one, and a failed recovery is a recovery. So kinds are not added up.
+by names such as `…_L5`, they count, and of the sum of all links only
+what it shows beyond them. Kinds overlap: a bad packet may also be a malformed one, and a failed recovery is a
+recovery. So kinds are not added up.
+
+A healthy link mostly has none of these, but a single replay harms nobody: the GPU is `degraded` for the hour, a
+warning of `doctor` (exit code 0 without `--strict`), and no alert. [GpuLinkErrors](alerts.md#gpulinkerrors) counts.
 """
 _LINK_STATES = """
 ## Links as they are

@@ -49,6 +49,12 @@ _REMEDIES: Mapping[str, str] = {
 }
 
 
+# DCGM fails at one replay or recovery within a minute, and on Hopper at any that the GPU had since its reset, CRC errors
+# included (MonitorNVLinkErrorFields of DcgmHealthWatch.cpp): a link survives those. Others do not act on it, either
+# (eks-node-monitoring-agent, NVSentinel).
+_SURVIVED = "NVLINK_ERROR_CRITICAL"
+
+
 class HealthError(NamedTuple):
     """An error of dcgm_errors.h: its number, its meaning, and what to do."""
 
@@ -89,10 +95,13 @@ def findings(rows: Mapping[str, WatchRow]) -> Sequence[HealthReason]:
 
 
 def _reason(watch: str, row: WatchRow) -> HealthReason:
-    verdict: Verdict = "failing" if row.value >= FAIL else "degraded"
+    is_failure = row.value >= FAIL
+    verdict: Verdict = "failing" if is_failure else "degraded"
     text, code, remedy = _meaning(row.error, verdict)
+    if code == code_of(_SURVIVED):
+        verdict = "degraded"
     about = WATCHES.get(watch) or f"its watch {_shown(watch)}"
-    does = "finds a failure of" if verdict == "failing" else "warns of"
+    does = "finds a failure of" if is_failure else "warns of"
     return HealthReason(code, f"DCGM {does} {about}: {text}", remedy, verdict)
 
 

@@ -9,7 +9,7 @@ No error is counted by bandwidths, by bit error rates, by the histogram of forwa
 symbols that came wrong, which that correction mends; nor by EFFECTIVE_ERRORS, which nvml.h calls deprecated.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
@@ -35,6 +35,7 @@ MOST_LINKS: Final = 64
 """No GPU has more NVLinks: Blackwell has 18, Rubin 36 (dcgm_fields.h)."""
 LABEL: Final = "nvlink"
 """The label of dcgm-exporter's rows of one link."""
+_ALL_LINKS: Final = "all"
 # the links that have a name of their own: DCGM has none with more for newer GPUs
 _NAMED_LINKS: Final = 18
 
@@ -95,7 +96,7 @@ _ROWS: Mapping[str, LinkCounter] = {
     "DEV_NVLINK_ERROR_DL_REPLAY": LinkCounter("replay", "replay"),
     "DEV_NVLINK_ERROR_DL_RECOVERY": LinkCounter("recovery", "recovery"),
     "DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL": LinkCounter("ecc_data", "ecc_data"),
-    # an event is a recovery, however it ended: of both counters the one that grows more counts
+    # an event is a recovery, however it ended: NewErrors counts it once
     "DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS": LinkCounter("recovery", "recovery_event"),
     "DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS": LinkCounter("recovery", "recovery_successful"),
     "DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS": LinkCounter("recovery_failed", "recovery_failed"),
@@ -153,31 +154,71 @@ KIND_OF: Final[Mapping[str, LinkErrorKind]] = {counter.counter: counter.kind for
 """The kind of errors that a counter counts."""
 
 
-def without_totals(grown: Mapping[str, int]) -> dict[str, int]:
-    """The growth of a GPU's counters by `counter_name`, without that of sums of which a single link grew, too."""
-    of_links = {name.partition("/")[0] for name, number in grown.items() if number and not name.endswith("/")}
-    return {name: number for name, number in grown.items() if not name.endswith("/") or name[:-1] not in of_links}
-
-
 def counter_name(counter: str, link: str) -> str:
     """A counter of one link, or of all links ("")."""
     return f"{counter}/{link}"
 
 
-def errors_by_kind(grown: Mapping[str, int]) -> dict[tuple[LinkErrorKind, str], int]:
-    """The errors by kind and link, of the growth of counters by `counter_name`.
+class NewErrors:
+    """The errors of a GPU's links that are new at a read, by kind and link, of the growth of its counters.
 
-    If two counters of a link count the same kind, the GPU has one of them, and the one that grew more counts. What a
-    counter of the whole GPU counts beyond those of single links is of no known link: on Hopper the fields 497 to 499
-    are sums of what fields of single links count (DcgmCacheManager.cpp asks NVML for NVML_NVLINK_ERROR_DL_… of each).
+    Counters overlap: two of a link may count the same errors (recoveries, by how they ended), and a counter of the
+    whole GPU counts those of all links, of which a page may list only some: on Hopper the fields 497 to 499 are sums
+    of what fields of single links count (DcgmCacheManager.cpp asks NVML for NVML_NVLINK_ERROR_DL_… of each). DCGM
+    reads them one after the other, so that an error may be in one now, and in the other one at the next read.
+
+    So an error that a counter shows first is new, and another counter of the same errors that follows shows nothing
+    new. `behind` has by how much each counter still has to grow for that, by `counter_name`; without zeros.
     """
-    errors: dict[tuple[LinkErrorKind, str], int] = {}
-    of_links: Counter[LinkErrorKind] = Counter()
-    for name, number in grown.items():
-        counter, _, link = name.partition("/")
-        place = (KIND_OF[counter], link)
-        more = max(0, number - errors.get(place, 0))
-        errors[place] = errors.get(place, 0) + more
-        if link:
-            of_links[place[0]] += more
-    return {place: number if place[1] else max(0, number - of_links[place[0]]) for place, number in errors.items()}
+
+    def __init__(self, behind: dict[str, int]) -> None:
+        self._behind = behind
+
+    def of(self, grown: Mapping[str, int]) -> dict[tuple[LinkErrorKind, str], int]:
+        """The new errors, of the growth of every counter that was read before, by `counter_name`; 0 if not this time.
+
+        What a sum shows beyond its links is of the link "".
+        """
+        by_place: defaultdict[tuple[LinkErrorKind, str], dict[str, int]] = defaultdict(dict)
+        for name, number in grown.items():
+            counter, _, link = name.partition("/")
+            by_place[KIND_OF[counter], link][name] = number
+        errors: dict[tuple[LinkErrorKind, str], int] = {}
+        of_links: dict[LinkErrorKind, int] = {}
+        for (kind, link), counters in by_place.items():
+            if link:
+                errors[kind, link] = self._most(counters)
+                of_links[kind] = of_links.get(kind, 0) + errors[kind, link]
+        for (kind, link), counters in by_place.items():
+            if not link and kind in of_links:
+                self._beside_links(kind, counters, of_links[kind], errors)
+            elif not link:
+                errors[kind, ""] = self._most(counters)
+        return errors
+
+    def _beside_links(
+        self,
+        kind: LinkErrorKind,
+        sums: Mapping[str, int],
+        of_links: int,
+        errors: dict[tuple[LinkErrorKind, str], int],
+    ) -> None:
+        """Add the errors that only sums show, and take out those of links that sums have shown before."""
+        new = self._most({**sums, f"{kind}/{_ALL_LINKS}": of_links})
+        errors[kind, ""] = max(0, new - of_links)
+        too_many = max(0, of_links - new)
+        for place in [place for place in errors if place[0] == kind and place[1]]:
+            less = min(too_many, errors[place])
+            errors[place] -= less
+            too_many -= less
+
+    def _most(self, grown: Mapping[str, int]) -> int:
+        """The errors that are new by any of several counters of the same errors."""
+        behind = self._behind
+        new = max(0, *(number - behind.get(name, 0) for name, number in grown.items()))
+        if len(grown) > 1:
+            for name, number in grown.items():
+                still = behind.pop(name, 0) + new - number
+                if still:
+                    behind[name] = still
+        return new

@@ -11,11 +11,10 @@ from exporter.dcgm.fields import LINK_COUNTERS, LINKS
 from exporter.dcgm.links import (
     KINDS,
     LinkErrorKind,
+    NewErrors,
     count_text,
     counter_name,
-    errors_by_kind,
     link_number,
-    without_totals,
 )
 from exporter.dividing.decimals import is_amount
 from exporter.model.health import HealthReason
@@ -77,6 +76,7 @@ class LinkErrors:
         self.lately: Mapping[str, ErrorsByLink] = NOTHING
         self.began: Sequence[tuple[str, ErrorsByLink]] = ()
         self._counters: dict[str, dict[str, int]] = {}
+        self._behind: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._errors: defaultdict[str, list[_Errors]] = defaultdict(list)
 
     def read(self, page: Mapping[str, Counters] | None, at: float) -> None:
@@ -85,7 +85,9 @@ class LinkErrors:
         for uuid, values in (page or {}).items():
             self._take(uuid, values, at)
         if page is not None:
-            self._counters = {uuid: of_gpu for uuid, of_gpu in self._counters.items() if uuid in page}
+            for uuid in self._counters.keys() - page.keys():
+                del self._counters[uuid]
+                self._behind.pop(uuid, None)
         self._forget(at)
         lately = {uuid: _sum(errors) for uuid, errors in self._errors.items()}
         if lately != self.lately:
@@ -94,8 +96,15 @@ class LinkErrors:
     def _take(self, uuid: str, values: Counters, at: float) -> None:
         """Take in the counters of a GPU."""
         last = self._counters.setdefault(uuid, {})
-        grown = {name: _growth(last, name, value) for name, value in values.items()}
-        errors = {place: number for place, number in errors_by_kind(without_totals(grown)).items() if number}
+        grown = dict.fromkeys(last, 0)
+        for name, value in values.items():
+            growth = _growth(last, name, value)
+            if growth:
+                grown[name] = growth
+        if not any(grown.values()):
+            return
+        new = NewErrors(self._behind[uuid]).of(grown)
+        errors = {place: number for place, number in new.items() if number}
         faults = Counter({place: number for place, number in errors.items() if KINDS[place[0]].is_fault})
         if not faults:
             return

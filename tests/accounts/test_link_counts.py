@@ -94,7 +94,18 @@ def test_a_sum_that_dcgm_read_a_moment_later_than_the_link_counts_nothing_twice(
         return row(LINK, str(link)) + row(f"{LEGACY}_COUNT_TOTAL", str(total))
 
     steps = [(page(7, 7), "a"), (page(9, 10), "a"), (page(10, 10), "a")]
+    # which link the third one was on, the first page did not say
+    assert after(*steps) == {"a": {"replay/5": 2, "replay/": 1}}
+    steps = [(page(7, 7), "a"), (page(10, 9), "a"), (page(10, 10), "a")]
     assert after(*steps) == {"a": {"replay/5": 3}}
+
+
+def test_errors_of_links_that_the_page_does_not_list_count_by_the_sum() -> None:
+    def page(link: int, total: int) -> str:
+        return row(LINK, str(link)) + row(f"{LEGACY}_COUNT_TOTAL", str(total))
+
+    steps = [(page(0, 0), "a"), (page(1, 10), "a"), (page(2, 11), "a")]
+    assert after(*steps) == {"a": {"replay/5": 2, "replay/": 9}}
 
 
 def test_replays_of_pcie_count_and_bandwidths_do_not() -> None:

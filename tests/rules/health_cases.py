@@ -183,8 +183,9 @@ HEALTH: Cases = {
                 **verdict("degraded", "1x40", reason="dcgm-xid-error", uuid="GPU-b"),
             },
         ),
-        # one replay of a link: GpuLinkErrors counts them
+        # one replay of a link: GpuLinkErrors counts them; on Hopper DCGM goes on for good
         Quiet(at="30m", series=verdict("degraded", "1x60", reason="nvlink")),
+        Quiet(at="30m", series=verdict("degraded", "1x60", reason="dcgm-nvlink-error-critical")),
         # the neighbours of a dead GPU
         Quiet(
             at="30m",

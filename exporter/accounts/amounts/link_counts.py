@@ -5,13 +5,13 @@ on eight GPUs would have hundreds.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from exporter.accounts.entries import COUNTS, AmountFamily, joined_values
 from exporter.accounts.gpu import GpuAtLook
 from exporter.accounts.observation import LINKS
 from exporter.accounts.stretches import CountersAtLook
-from exporter.dcgm.links import errors_by_kind, without_totals
+from exporter.dcgm.links import NewErrors
 
 LINK_ERRORS = "link_errors"
 FAMILIES = (AmountFamily("pod_gpu_link_errors_total", LINK_ERRORS, COUNTS, labels=("kind", "link")),)
@@ -19,9 +19,10 @@ FAMILIES = (AmountFamily("pod_gpu_link_errors_total", LINK_ERRORS, COUNTS, label
 
 @dataclass(slots=True, eq=False)
 class LinkCounts:
-    """The counters of a GPU's links, by `counter_name` of dcgm/links.py."""
+    """The counters of a GPU's links, and by how much each is behind others, by `counter_name` of dcgm/links.py."""
 
     counters: CountersAtLook | None = None
+    behind: dict[str, int] = field(default_factory=dict)
 
     def count(self, gpu: GpuAtLook) -> None:
         """Count the errors since the GPU's last look."""
@@ -29,6 +30,7 @@ class LinkCounts:
         values = gpu.samples.of(LINKS)
         if counters is not None and not values and gpu.at_ns - counters.at_ns >= gpu.keep_ns:
             counters = self.counters = None
+            self.behind.clear()
         if counters is None:
             self.counters = gpu.first_read(dict(values)) if values else None
         elif values:
@@ -36,8 +38,12 @@ class LinkCounts:
 
     def _count_growth(self, gpu: GpuAtLook, counters: CountersAtLook, values: Mapping[str, int]) -> None:
         gpu.reach(counters)
-        grown = {name: counters.grow_to(name, value) for name, value in values.items()}
-        errors = errors_by_kind(without_totals(grown))
+        grown = dict.fromkeys(counters.values, 0)
+        for name, value in values.items():
+            growth = counters.grow_to(name, value)
+            if growth:
+                grown[name] = growth
+        errors = NewErrors(self.behind).of(grown) if any(grown.values()) else {}
         amounts = {joined_values(*place): number for place, number in errors.items() if number}
         if amounts:
             for stretch, of_stretch in counters.divide(amounts):
