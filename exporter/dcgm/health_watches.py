@@ -49,8 +49,8 @@ _REMEDIES: Mapping[str, str] = {
 }
 
 
-# DCGM fails at one replay or recovery within a minute, and on Hopper at any that the GPU had since its reset, CRC errors
-# included (MonitorNVLinkErrorFields of DcgmHealthWatch.cpp): a link survives those. Others do not act on it, either
+# DCGM fails at one replay or recovery within a minute, and on Hopper at any that the GPU had since its reset, or a CRC
+# error (MonitorNVLinkErrorFields of DcgmHealthWatch.cpp): a link survives those. Others do not act on it, either
 # (eks-node-monitoring-agent, NVSentinel).
 _SURVIVED = "NVLINK_ERROR_CRITICAL"
 

@@ -62,9 +62,7 @@ class World:
 
 def counted(looks: Looks) -> int:
     return sum(
-        number
-        for account in looks.ledger.accounts.rows
-        for number in account.by_label.get("link_errors", {}).values()
+        number for account in looks.ledger.accounts.rows for number in account.by_label.get("link_errors", {}).values()
     )
 
 

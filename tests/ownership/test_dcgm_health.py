@@ -63,8 +63,10 @@ def of(said: Said) -> DeviceVerdict:
             {"NVLINK": ("DCGM_FR_NVLINK_ERROR_CRITICAL", "20"), "ALL": ("DCGM_FR_NVLINK_ERROR_CRITICAL", "20")},
             "degraded",
             "dcgm-nvlink-error-critical",
-            "DCGM finds a failure of NVLink: NVLink had a replay, a recovery or a CRC error, on Hopper perhaps long ago"
-            " (DCGM_FR_NVLINK_ERROR_CRITICAL)",
+            (
+                "DCGM finds a failure of NVLink: NVLink had a replay, a recovery or a CRC error, on Hopper perhaps"
+                " long ago (DCGM_FR_NVLINK_ERROR_CRITICAL)"
+            ),
         ),
         (
             {"MEM": ("DCGM_FR_VOLATILE_DBE_DETECTED", "20")},

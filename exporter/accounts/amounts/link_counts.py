@@ -37,6 +37,7 @@ class LinkCounts:
             self._count_growth(gpu, counters, values)
 
     def _count_growth(self, gpu: GpuAtLook, counters: CountersAtLook, values: Mapping[str, int]) -> None:
+        """Count what these values of the page have grown by."""
         gpu.reach(counters)
         grown = dict.fromkeys(counters.values, 0)
         for name, value in values.items():
