@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from docs.generator.markdown import code, document, prose, table
 from exporter.accounts.out_of_memory import CROWDED, FULL, RISEN
-from exporter.dcgm.fields import LINK_COUNTERS, LINKS, RULES
+from exporter.dcgm.fields import LINK_COUNTERS, RULES
 from exporter.dcgm.health_watches import FAIL, FAMILY, HEALTH_ERRORS, WARN, WATCHES, code_of
 from exporter.dcgm.links import KINDS
 from exporter.dcgm.table import TABLE
@@ -13,6 +13,7 @@ from exporter.dcgm.xids import XIDS, is_error, verdict_of
 from exporter.model.accounts import Suspicion
 from exporter.model.health import OF_DCGM, VERDICTS, HealthReason, Verdict
 from exporter.ownership.kernel_events import OF_KIND
+from exporter.ownership.link_errors import NVLINK_ERRORS
 from exporter.ownership.link_states import DOWN, ILL_FABRIC, LATE_FABRIC, NARROW, NO_FABRIC, SLOW
 from exporter.ownership.taints import EFFECTS, ONE_GPU_LOST, SOME_GPU_LOST, UNWATCHED
 from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, UNOFFERED, UNREAD
@@ -227,7 +228,7 @@ def _rules() -> Iterator[tuple[HealthReason, str, str]]:
         for rule in RULES.get(row.name, ()):
             has = f"has one of the bits {rule.bits:#x}" if rule.bits else "is not 0"
             yield rule.reason, f"{code(row.family)} {has}", _SOURCES[rule.reason.reason]
-    yield LINKS, "a counter of [errors of NVLink](#errors-of-links) grows", "DCGM's health watch of NVLink"
+    yield NVLINK_ERRORS, "a counter of [errors of NVLink](#errors-of-links) grows", "DCGM's health watch of NVLink"
     yield DOWN, "an NVLink is down that [was up](#links-as-they-are)", "nvml.h, NVML_NVLINK_STATE_…"
     manager = code("DCGM_FI_DEV_FABRIC_MANAGER_STATUS")
     yield NO_FABRIC, f"{manager} is 4, or NVML says so", "dcgmFabricManagerStatus_t"
@@ -286,7 +287,7 @@ def _link_kinds() -> Iterator[tuple[str, ...]]:
             families[counter.kind].append(name.decode())
     for kind, words in KINDS.items():
         names = ", ".join(code(name.removeprefix("DCGM_FI_DEV_")) for name in families[kind])
-        yield code(kind), words.several, "yes" if words.is_fault else "no", names
+        yield code(kind), words.plural, "yes" if words.is_fault else "no", names
 
 
 _SOURCES = {

@@ -52,7 +52,8 @@ class DeviceValues:
 
     def of(self, device: DeviceKey, field: str) -> float | None:
         """A field of a device; None if the page lacks it."""
-        return self._values[device].get(field) if device in self._values else None
+        values = self._values.get(device)
+        return None if values is None else values.get(field)
 
     def memory_of(self, device: DeviceKey) -> float | None:
         """The memory in use, in MiB. If the page lacks it for a GPU, it is the sum over its MIG instances."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from exporter.accounts.entries import Entry
 from exporter.accounts.hang_signs import NO_SIGNS, Signs, SignsReader
 from exporter.accounts.holders import HeldGpu, Holders
-from exporter.accounts.job_watch import SECOND_NS, Job, JobDevice, JobWatches
 from exporter.accounts.power_levels import PowersOfModels
+from exporter.accounts.watched_jobs import SECOND_NS, Job, JobDevice, WatchedJobs
 from exporter.model.hangs import NO_HANGS, HangEvent, Hangs, SuspectedHang
 from exporter.model.pods import Owner
 from exporter.model.slices import Work
@@ -18,7 +18,6 @@ from exporter.model.snapshot import Snapshot
 
 _MOST_EVENTS = 100
 _SEEN = ("", "no_gpu")  # reasons of a match (ownership/owners.py): it has samples, or is a claim's network device
-_MOST_MODELS = 16  # a node has one or two
 
 
 class HangWatch:
@@ -32,7 +31,7 @@ class HangWatch:
         self.hangs: Hangs = NO_HANGS
         self._reader = SignsReader()
         self._powers = PowersOfModels()
-        self._watches = JobWatches()
+        self._jobs = WatchedJobs()
         self._events: deque[HangEvent] = deque(maxlen=_MOST_EVENTS)
 
     def work_for(self, snapshot: Snapshot, holders: Holders, at_ns: int) -> Work[None]:
@@ -47,19 +46,17 @@ class HangWatch:
             for gpu in holders.held.values()
             for device in _held_devices(gpu, holders.models)
         )
-        suspected = tuple(self._watches.look(held, signs, self._powers.levels, at_ns))
+        suspected = tuple(self._jobs.look(held, signs, self._powers.levels, at_ns))
         self._note_events(suspected, at_ns)
         if suspected or self.hangs.suspected:
             self.hangs = Hangs(suspected=suspected, events=tuple(self._events))
 
     def _learn(self, signs: Signs, holders: Holders) -> None:
         """Learn the powers of GPUs that are not cut: the power on an instance's row is its GPU's."""
-        models = {*[*dict.fromkeys(holders.models.values())][:_MOST_MODELS]}
         for uuid, gpu in holders.held.items():
             of_gpu = signs.get(gpu.key)
-            model = holders.models.get(uuid, "")
-            if of_gpu is not None and model in models and not gpu.is_cut:
-                self._powers.note(model, of_gpu)
+            if of_gpu is not None and uuid in holders.models and not gpu.is_cut:
+                self._powers.note(holders.models[uuid], of_gpu)
         self._powers.settle()
 
     def _note_events(self, suspected: tuple[SuspectedHang, ...], at_ns: int) -> None:

@@ -147,5 +147,5 @@ def _users_of(snapshot: Snapshot) -> _Users:
 
 def newest_of(kept: Iterable[Sequence[SuspectedOutOfMemory]], most: int = 100) -> tuple[SuspectedOutOfMemory, ...]:
     """The last suspicions of all GPUs, the newest first."""
-    suspected = [suspected for of_gpu in kept for suspected in of_gpu]
-    return tuple(sorted(suspected, key=lambda one: (-one.ended_ns, one.owner, one.device))[:most])
+    ends = [suspected for of_gpu in kept for suspected in of_gpu]
+    return tuple(sorted(ends, key=lambda end: (-end.ended_ns, end.owner, end.device))[:most])

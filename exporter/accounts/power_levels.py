@@ -11,6 +11,8 @@ _STEP_WATTS = 2.0
 _MOST_VALUES = 8_192
 # Fewer looks than this teach nothing: two minutes of one GPU.
 _FEWEST = 12
+# A node has one or two. A page may say anything, and what was learned is kept as long as the process.
+MOST_MODELS = 16
 _LOW, _HIGH = 0.05, 0.9
 # A kernel that works keeps the tensor cores or the memory busy for at least this part of the time.
 _AT_WORK = 0.05
@@ -61,7 +63,7 @@ class _Quantile:
 
 
 class PowersOfModels:
-    """What is learned of each model; the caller bounds the number of models.
+    """What is learned of each model, of MOST_MODELS at most.
 
     GPUs of one model on one node have the same limits, air and firmware, so they learn together. Nothing is taken from
     a table of models: boards of one name differ, and so do their power limits.
@@ -72,17 +74,24 @@ class PowersOfModels:
     def __init__(self) -> None:
         self._idle: dict[str, _Quantile] = {}
         self._busy: dict[str, _Quantile] = {}
+        self._models: set[str] = set()
         self.levels: Levels = {}
 
     def note(self, model: str, signs: DeviceSigns) -> None:
         """Learn from a whole GPU at a look. A kernel of which it is not known whether it works teaches nothing."""
         activity, power, memory = signs.activity, signs.power, signs.memory
-        if activity is None or not power:
+        if activity is None or not power or not self._is_kept(model):
             return
         if activity <= _AT_REST:
             self._idle.setdefault(model, _Quantile()).note(power)
         elif activity >= _ACTIVE and max(memory or 0.0, signs.tensor or 0.0) >= _AT_WORK:
             self._busy.setdefault(model, _Quantile()).note(power)
+
+    def _is_kept(self, model: str) -> bool:
+        """Whether a model is among the first MOST_MODELS."""
+        if len(self._models) < MOST_MODELS:
+            self._models.add(model)
+        return model in self._models
 
     def settle(self) -> None:
         """Work out the levels after all GPUs of a look."""

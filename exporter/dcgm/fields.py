@@ -70,9 +70,6 @@ _FREE = "reset the GPU when it is free"
 _REPLACE = "have the GPU replaced: ask the vendor of the node"
 _AIR = "look at fans, airflow and the room; compare it with the node's other GPUs"
 _POWER = "look at the node's power supply and its limits"
-_LINK = "look at nvidia-smi nvlink -e and at the switch; if they go on, reset the GPU, and check the link"
-LINKS = HealthReason("nvlink", "errors of NVLink within the last hour", _LINK, "degraded")
-"""The reason of a GPU whose links have errors; the message goes on with the links and their errors."""
 _RECOVER = HealthRule(HealthReason("nvlink-recovery", "a link of NVLink has to recover", _FREE, "degraded"), 1)
 _FATAL = HealthReason(
     "nvlink-fatal", "a fatal error of NVLink", "reset the GPU; if it comes back, check the link", "failing"

@@ -46,8 +46,8 @@ class LinkErrorWords(NamedTuple):
     A CRC error is mended by a replay, and is seen as that.
     """
 
-    one: str
-    several: str
+    singular: str
+    plural: str
     is_fault: bool = True
 
 
@@ -147,7 +147,7 @@ def link_number(text: str) -> str:
 def count_text(kind: LinkErrorKind, number: int) -> str:
     """A number of errors of a kind, in words: 200 replays."""
     words = KINDS[kind]
-    return f"{number:,} {words.one if number == 1 else words.several}"
+    return f"{number:,} {words.singular if number == 1 else words.plural}"
 
 
 KIND_OF: Final[Mapping[str, LinkErrorKind]] = {counter.counter: counter.kind for counter in _ROWS.values()}

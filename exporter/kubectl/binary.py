@@ -39,6 +39,16 @@ class KubectlRefusal(Gone):
         self.reason = reason
         self.message = message
 
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether the user lacks a right."""
+        return self.reason == "Forbidden"
+
+    @property
+    def without_remedy(self) -> str:
+        """The error's text, without what to do about it."""
+        return str(self).partition(" -> ")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Executed:
@@ -87,10 +97,9 @@ class Kubectl:
         words = one_line(ended.stderr.decode("utf-8", "replace"))
         if ended.returncode and not ended.stdout:
             failure = failure_of(words)
-            if isinstance(failure, KubectlRefusal) and failure.reason == "Forbidden":
+            if isinstance(failure, KubectlRefusal) and failure.is_forbidden:
                 # kubectl exec asks for the pod first: whatever it may not, one role gives
-                message = str(failure).partition(" -> ")[0]
-                raise Gone(f"{message} -> ask the cluster's admin for {_REPORTER}") from None
+                raise Gone(f"{failure.without_remedy} -> ask the cluster's admin for {_REPORTER}") from None
             raise failure
 
         return Executed(ended.stdout, words)

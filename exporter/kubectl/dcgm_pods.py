@@ -63,9 +63,7 @@ class DcgmPod:
     def path(self, scheme: str) -> str:
         """The path of its page behind the API server's proxy."""
         prefix = "https:" if scheme == "https" else ""
-
         place = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods"
-
         return f"{place}/{prefix}{quote(self.name, safe='')}:{self.port}/proxy/metrics"
 
 
@@ -80,7 +78,7 @@ def find(api: ApiProxy, namespace: str) -> Mapping[str, Sequence[DcgmPod]]:
     try:
         items = _listed(api, namespace)
     except KubectlRefusal as error:
-        if namespace or error.reason != "Forbidden":
+        if namespace or not error.is_forbidden:
             raise
         items = _in_usual_namespaces(api, error)
     by_node: dict[str, list[DcgmPod]] = {}
@@ -119,11 +117,11 @@ def _in_usual_namespaces(api: ApiProxy, refusal: KubectlRefusal) -> Sequence[Any
             items += _listed(api, namespace)
             may_look = True
         except KubectlRefusal as error:
-            if error.reason != "Forbidden":
+            if not error.is_forbidden:
                 raise
     if not may_look:
-        message = str(refusal).partition(" -> ")[0]
-        raise Gone(f"{message} -> {RIGHTS}, or name the namespace of dcgm-exporter: {FLAG} NAMESPACE") from refusal
+        why = refusal.without_remedy
+        raise Gone(f"{why} -> {RIGHTS}, or name the namespace of dcgm-exporter: {FLAG} NAMESPACE") from refusal
 
     return items
 

@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from exporter.dividing.figures import Figures, of_device, of_holder
-from exporter.lenient import AnyObject, mappings, text
+from exporter.kubectl.plain_table import plain_table
+from exporter.lenient import mappings, text
 from exporter.model.device_row import DeviceRow
+from exporter.model.pods import PodName
 from exporter.model.states import BROKEN, WORDS, DeviceState, rounded
 from exporter.top.shown_devices import ShownSource
-from exporter.wording import and_listed, escaped
+from exporter.wording import and_listed
 
 _MIB_A_GIB = 1024
 _TITLES = ("NODE", "GPU", "MODEL", "POD", "CONTAINER", "STATE", "UTIL", "MEM", "HEALTH")
@@ -24,12 +26,8 @@ def who(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[Device
 
     A pod's name without a namespace is searched for in `namespace`, "" for all. pod/NAME and node/NAME name the kind.
     """
-    kind, _, rest = name.partition("/")
-    kind, name = (_KINDS[kind], rest) if rest and kind in _KINDS else ("", name)
-    first, _, second = name.rpartition("/")
-
-    def is_pod(row: DeviceRow) -> bool:
-        return row.pod == second and (first or namespace or row.namespace) == row.namespace
+    kind, name = _kind_and_name(name)
+    is_pod = _is_pod(name, namespace)
 
     def is_device(row: DeviceRow) -> bool:
         place = f"{row.node_name}/{row.label}"
@@ -37,7 +35,7 @@ def who(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[Device
         return name in (row.device_uuid, place) or place.startswith(f"{name}/")
 
     tests: Mapping[str, Callable[[DeviceRow], bool]] = {
-        "pod": is_pod,
+        "pod": lambda row: is_pod(row.namespace, row.pod),
         "node": lambda row: row.node_name == name,
         "device": is_device,
     }
@@ -53,25 +51,43 @@ def who(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[Device
 
 def may_hold(rows: Sequence[DeviceRow], name: str, namespace: str) -> Sequence[DeviceRow]:
     """The rows of devices that a pod may hold, where nobody knows which of several pods does. Names are as in `who`."""
+    kind, name = _kind_and_name(name)
+    is_pod = _is_pod(name, namespace)
+
+    def may_be_its(row: DeviceRow) -> bool:
+        return any(is_pod(*names) for names in _candidates(row))
+
+    return [row for row in rows if may_be_its(row)] if kind in ("", "pod") else ()
+
+
+def _kind_and_name(name: str) -> tuple[str, str]:
+    """The kind of _KINDS that a user names before a slash, "" for none, and the name."""
     kind, _, rest = name.partition("/")
-    name = rest if rest and _KINDS.get(kind) == "pod" else name
+    return (_KINDS[kind], rest) if rest and kind in _KINDS else ("", name)
+
+
+def _is_pod(name: str, namespace: str) -> Callable[[str, str], bool]:
+    """A test of a pod's namespace and name, for NAME (in `namespace`; "" for all) or NAMESPACE/NAME."""
     first, _, pod = name.rpartition("/")
+    wanted = first or namespace
 
-    def is_meant(candidate: AnyObject) -> bool:
-        of_namespace = text(candidate, "namespace")
+    def is_meant(of_namespace: str, of_pod: str) -> bool:
+        return of_pod == pod and wanted in ("", of_namespace)
 
-        return text(candidate, "pod") == pod and (first or namespace or of_namespace) == of_namespace
+    return is_meant
 
-    return [row for row in rows if any(map(is_meant, mappings(row.unknown_fields, "candidates")))]
+
+def _candidates(row: DeviceRow) -> Iterator[PodName]:
+    """The pods that may hold the device (gpu_requests.py)."""
+    for candidate in mappings(row.unknown_fields, "candidates"):
+        yield text(candidate, "namespace"), text(candidate, "pod")
 
 
 def of_namespace(rows: Sequence[DeviceRow], namespace: str) -> Sequence[DeviceRow]:
     """The rows of devices that pods of a namespace hold or may hold, and of the GPUs that they are instances of."""
 
     def is_meant(row: DeviceRow) -> bool:
-        candidates = mappings(row.unknown_fields, "candidates")
-
-        return namespace in (row.namespace, *(text(candidate, "namespace") for candidate in candidates))
+        return row.namespace == namespace or any(of_pod == namespace for of_pod, _ in _candidates(row))
 
     gpus = {row.row_device[:2] for row in rows if is_meant(row)}
 
@@ -114,10 +130,8 @@ def table(rows: Sequence[DeviceRow], of_all: Sequence[DeviceRow], *, is_idle: bo
         figures = of_device([row]) if is_alone else of_holder(row, is_alone=False)
         granted = (row.granted or _UNKNOWN,) if is_granted else ()
         lines.append((*_cells(row, figures), *granted, _moment(row.idle_since if is_idle else row.holder_since)))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
-    return "".join(f"{escaped(line)}\n" for line in (*padded, *dict.fromkeys(_remarks(rows))))
+    return plain_table(lines, dict.fromkeys(_remarks(rows)))
 
 
 def _cells(row: DeviceRow, figures: Figures) -> Iterator[str]:

@@ -20,10 +20,10 @@ from exporter.ownership.allocators.gpu_groups import FRACTION, MEMORY
 from exporter.wording import and_listed, listed
 
 GPU = "gpu"
-_DOMAIN = "nvidia.com/"
+DOMAIN = "nvidia.com/"
 _MIG = "mig-"
 _SHARED = ".shared"
-_OF_GPUS = (f"{_DOMAIN}{GPU}", f"{_DOMAIN}{_MIG}")
+_OF_GPUS = (f"{DOMAIN}{GPU}", f"{DOMAIN}{_MIG}")
 _ENDED = ("Succeeded", "Failed")
 _MOST_NAMED = 4
 _NO_PODS = "the page names no pods, and you may not list those of the node"
@@ -290,7 +290,7 @@ def _uncounted(requests: Sequence[GpuRequest]) -> str:
 
 
 def _way(request: GpuRequest) -> str:
-    return request.part or request.claim or f"{_DOMAIN}{GPU} of a node that shares it"
+    return request.part or request.claim or f"{DOMAIN}{GPU} of a node that shares it"
 
 
 def _request_of(pod: AnyObject) -> GpuRequest:
@@ -345,10 +345,10 @@ def _whole(amounts: Mapping[str, object]) -> Mapping[str, int]:
     """The amounts of whole devices by their kinds."""
     kinds: dict[str, int] = {}
     for name, amount in amounts.items():
-        resource = name.removeprefix(_DOMAIN)
+        resource = name.removeprefix(DOMAIN)
         is_whole = resource == GPU or (resource.startswith(_MIG) and not resource.endswith(_SHARED))
         count = _count(amount)
-        if name.startswith(_DOMAIN) and is_whole and count:
+        if name.startswith(DOMAIN) and is_whole and count:
             kinds[resource.removeprefix(_MIG)] = count
 
     return kinds
@@ -357,7 +357,7 @@ def _whole(amounts: Mapping[str, object]) -> Mapping[str, int]:
 def _part(pod: AnyObject, limits: Mapping[str, int]) -> str:
     """The word by which a pod asks for a part of a GPU; "" if it does not."""
     for resource in limits:
-        name = resource.removeprefix(_DOMAIN)
+        name = resource.removeprefix(DOMAIN)
         if name.endswith(_SHARED) or (name != GPU and not name.startswith(_MIG)):
             return resource
 

@@ -55,11 +55,11 @@ class PageAnswer(NamedTuple):
 
 
 class _Fetched(NamedTuple):
-    """What came from a node: its page, or the reason why there is none. `pods` is None if nobody may list them."""
+    """What came from a node: its page, or `failure` with the reason why not. `pods`: None if nobody may list them."""
 
     page: bytes = b""
     read_at_seconds: float = 0.0
-    none: PageAnswer = PageAnswer()
+    failure: PageAnswer = PageAnswer()
     pods: NodePods | None = None
     offered: Mapping[str, int] | None = None
 
@@ -207,7 +207,7 @@ class NothingInstalled:
         except Gone as error:
             return _no_page(str(error), "")
         if answer.status != HTTPStatus.OK:
-            return _Fetched(none=_why_refused(answer))
+            return _Fetched(failure=_why_refused(answer))
         if not answer.body.strip():
             return _no_page("dcgm-exporter's page is empty", _LOOK_AT_LOG)
 
@@ -258,8 +258,8 @@ class NothingInstalled:
 
 def _read(node: _AskedNode, fetched: _Fetched) -> PageAnswer:
     """The rows of what came from a node."""
-    if fetched.none.why_none:
-        return fetched.none
+    if fetched.failure.why_none:
+        return fetched.failure
     try:
         rows = node.pages.of(fetched.page, fetched.read_at_seconds)
     except ValueError as error:
@@ -269,11 +269,11 @@ def _read(node: _AskedNode, fetched: _Fetched) -> PageAnswer:
 
 
 def _no_page(why: str, remedy: str) -> _Fetched:
-    return _Fetched(none=PageAnswer(why_none=why, remedy=remedy))
+    return _Fetched(failure=PageAnswer(why_none=why, remedy=remedy))
 
 
 def _is_forbidden(error: Gone) -> bool:
-    return isinstance(error, KubectlRefusal) and error.reason == "Forbidden"
+    return isinstance(error, KubectlRefusal) and error.is_forbidden
 
 
 def notes(rows: Iterable[DeviceRow]) -> Iterator[str]:
@@ -320,10 +320,9 @@ def _why_refused(answer: ApiAnswer) -> PageAnswer:
 
 def _refused(refusal: KubectlRefusal) -> PageAnswer:
     """The API server's own refusal: the user may not, or it reaches nobody."""
-    message = str(refusal).partition(" -> ")[0]
     if refusal.reason == "NotFound":
         return PageAnswer(why_none="dcgm-exporter's pod has gone", remedy="look again in some seconds")
-    if refusal.reason == "Forbidden":
-        return PageAnswer(why_none=message, remedy=RIGHTS)
+    if refusal.is_forbidden:
+        return PageAnswer(why_none=refusal.without_remedy, remedy=RIGHTS)
 
     return PageAnswer(why_none=f"dcgm-exporter does not answer: {refusal.message}", remedy=_POLICY)

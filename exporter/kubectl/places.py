@@ -189,7 +189,7 @@ def locate(kubectl: Kubectl, named: str | None) -> ShownReader | NodesReader:
     try:
         services = _labelled(kubectl, "services", namespace, CLUSTER)
     except KubectlRefusal as error:
-        if error.reason != "Forbidden":
+        if not error.is_forbidden:
             raise
         # a user without the right to list Services may have the right to ask this one
         return proxied(kubectl, "services", namespace or NAMESPACE, CLUSTER, PORT)

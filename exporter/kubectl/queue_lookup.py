@@ -82,7 +82,7 @@ def _pods(kubectl: Kubectl, namespace: str, read: ReadQueues) -> Sequence[AnyObj
     try:
         return kubectl.items("pods", namespace)
     except KubectlRefusal as error:
-        if namespace or error.reason != "Forbidden":
+        if namespace or not error.is_forbidden:
             read.not_read.append(f"pods that wait: {error}")
             return ()
         own = kubectl.namespace()

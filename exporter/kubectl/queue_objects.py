@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from itertools import chain
 
 from exporter.kubectl.binary import place_of
-from exporter.kubectl.gpu_requests import pods_of
+from exporter.kubectl.gpu_requests import DOMAIN, GPU, pods_of
 from exporter.lenient import AnyObject, finite, mapping, mappings, number, text
 from exporter.model.pods import PodInfo
 from exporter.ownership.queues import queue_of
 
 KUEUE, KAI = "kueue", "kai"
-GPU = "nvidia.com/gpu"
+GPU_RESOURCE = f"{DOMAIN}{GPU}"
 _MOST = 10_000
-_GPUS = ("nvidia.com/", "amd.com/gpu", "gpu.intel.com/")
+_GPUS = (DOMAIN, "amd.com/gpu", "gpu.intel.com/")
 _UNLIMITED = -1
 # the forms of an amount of devices: 8, 1500m, 2k
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?)([mkM]?)")
@@ -97,7 +97,7 @@ def of_kai_queue(item: AnyObject) -> QueueQuota:
         name=place_of(item)[1],
         system=KAI,
         above=text(mapping(item, "spec"), "parentQueue"),
-        quota={} if quota is None or quota == _UNLIMITED else {GPU: quota},
+        quota={} if quota is None or quota == _UNLIMITED else {GPU_RESOURCE: quota},
         reserved={},
         admitted={name: amount for name, amount in amounts.items() if amount is not None},
     )

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from exporter.dividing.figures import of_device
+from exporter.kubectl.gpu_requests import DOMAIN
+from exporter.kubectl.plain_table import plain_table
 from exporter.kubectl.queue_lookup import ReadQueues
-from exporter.kubectl.queue_objects import GPU, QueueQuota, WaitingPod
+from exporter.kubectl.queue_objects import GPU_RESOURCE, QueueQuota, WaitingPod
 from exporter.lenient import Object
 from exporter.model.device_row import DeviceRow
 from exporter.model.states import DeviceState, rounded
-from exporter.wording import counted, escaped, one_line
+from exporter.wording import counted, one_line
 
 _TITLES = (
     "QUEUE", "COHORT", "QUOTA", "ADMITTED", "GPUS", "SHARES", "MIG", "USED", "IDLE", "PODS", "WAITING", "PENDING",
@@ -24,7 +26,6 @@ _OF_HOLDERS = ("POD", "NODE", "DEVICES", "IDLE")
 _UNKNOWN = "-"
 _NO_QUEUE = "(none)"
 _MOST_WHY_CHARS = 120
-_DOMAIN = "nvidia.com/"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,14 +136,14 @@ def lines_of(rows: Iterable[DeviceRow], read: ReadQueues) -> Sequence[QueueLine]
 
 def table(lines: Sequence[QueueLine], now: datetime, *, with_pods: bool) -> str:
     """The lines for people, then the pods that hold devices (`with_pods`), and the pods that wait."""
-    tables = [_padded([_TITLES, *map(_cells, lines)])]
+    tables = [plain_table([_TITLES, *map(_cells, lines)])]
     holders = [cells for line in lines for cells in _holders(line)]
     if with_pods and holders:
-        tables.append(_padded([_OF_HOLDERS, *holders]))
+        tables.append(plain_table([_OF_HOLDERS, *holders]))
     waiting = [(line.name or _NO_QUEUE, pod) for line in lines for pod in line.waiting]
     waiting.sort(key=lambda named: named[1].since or "z")
     if waiting:
-        tables.append(_padded([_OF_WAITING, *(_waiting(name, pod, now) for name, pod in waiting)]))
+        tables.append(plain_table([_OF_WAITING, *(_waiting(name, pod, now) for name, pod in waiting)]))
     return "\n".join(tables)
 
 
@@ -169,9 +170,11 @@ def _cells(line: QueueLine) -> Sequence[str]:
 
 def _amounts(amounts: Mapping[str, float]) -> str:
     """`12` of GPUs, and of other resources with their names: `12, 7 mig-1g.10gb`."""
-    ordered = sorted(amounts.items(), key=lambda amount: (amount[0] != GPU, amount[0]))
-    names = (("" if name == GPU else f" {name.removeprefix(_DOMAIN)}", amount) for name, amount in ordered)
-    return ", ".join(f"{amount:g}{name}" for name, amount in names) or _UNKNOWN
+    texts: list[str] = []
+    for resource in sorted(amounts, key=lambda name: (name != GPU_RESOURCE, name)):
+        what = "" if resource == GPU_RESOURCE else f" {resource.removeprefix(DOMAIN)}"
+        texts.append(f"{amounts[resource]:g}{what}")
+    return ", ".join(texts) or _UNKNOWN
 
 
 def _holders(line: QueueLine) -> Iterator[Sequence[str]]:
@@ -194,9 +197,3 @@ def _waiting(queue: str, pod: WaitingPod, now: datetime) -> Sequence[str]:
         waited = _UNKNOWN
     why = one_line(pod.why, _MOST_WHY_CHARS) or _UNKNOWN
     return (pod.name, queue, ", ".join(pod.asks_for), waited, why)
-
-
-def _padded(lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-    return "".join(f"{escaped(line)}\n" for line in padded)

@@ -135,14 +135,14 @@ class Page:
     """A page of a GPU metrics source: whole Prometheus text as it came, with at least one valid sample.
 
     `moment` orders the reads (seconds of a clock that never steps back). `read_at_seconds` (since 1970) is for people.
-    `came` is the text before a name in it was replaced by one that tells the unit; mostly it is `body` itself.
+    `as_it_came` is the text before a name in it was replaced by one that tells the unit; mostly it is `body` itself.
     """
 
     source: str
     body: bytes
     read_at_seconds: float
     moment: float
-    came: bytes | None = None
+    as_it_came: bytes | None = None
 
 
 class Cell(NamedTuple):

@@ -94,7 +94,7 @@ class PageGenerationsPart:
         pages = [read.result() for read in ended]
         return {
             "page_generations": {
-                page.source: await in_slices(generation_of(page.came or page.body))
+                page.source: await in_slices(generation_of(page.as_it_came or page.body))
                 for page in pages
                 if page.source != _NVML
             }

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from exporter.dcgm.fields import LINK_COUNTERS, LINKS
+from exporter.dcgm.fields import LINK_COUNTERS
 from exporter.dcgm.links import (
     KINDS,
     LinkErrorKind,
@@ -27,6 +27,9 @@ LATELY_SECONDS = 3_600.0
 # errors within this time are kept as one number, so that an hour has few
 _TOGETHER_SECONDS = 300.0
 _MOST_NAMED = 3
+_REMEDY = "look at nvidia-smi nvlink -e and at the switch; if they go on, reset the GPU, and check the link"
+NVLINK_ERRORS = HealthReason("nvlink", "errors of NVLink within the last hour", _REMEDY, "degraded")
+"""The reason of a GPU whose links have errors. Its message goes on with the links and their errors."""
 Counters = Mapping[str, int]  # by `counter_name`
 ErrorsByLink = Mapping[tuple[LinkErrorKind, str], int]
 _NO_ERRORS: ErrorsByLink = NOTHING
@@ -158,9 +161,9 @@ def reason_of_links(errors: ErrorsByLink, peers: Mapping[str, str] = NOTHING) ->
     names = [_link_text(link, peers) for link in links]
     if len(links) == 1:
         place = f" on {names[0]}" if names[0] else ""
-        return replace(LINKS, message=f"errors of NVLink{place} within the last hour: {texts[0]}")
+        return replace(NVLINK_ERRORS, message=f"errors of NVLink{place} within the last hour: {texts[0]}")
     parts = [f"{text} on {name}" if name else text for text, name in zip(texts, names, strict=True)]
-    return replace(LINKS, message=f"{LINKS.message}: {listed(parts, _MOST_NAMED, '; ')}")
+    return replace(NVLINK_ERRORS, message=f"{NVLINK_ERRORS.message}: {listed(parts, _MOST_NAMED, '; ')}")
 
 
 def _errors_text(errors: Sequence[tuple[LinkErrorKind, int]]) -> str:

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.accounts.hang_signs import DeviceSigns
-from exporter.accounts.job_watch import Job, JobDevice, JobWatches
 from exporter.accounts.power_levels import PowersOfModels
+from exporter.accounts.watched_jobs import Job, JobDevice, WatchedJobs
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 
@@ -358,7 +358,7 @@ def said_of(trace: Trace) -> Sequence[str]:
     keys = [DeviceKey(uuid=f"GPU-{gpu}", instance="1" if card.is_mig else "") for gpu in range(count)]
     owner = Owner(namespace="ml", pod="job-0", container="main")
     job = [JobDevice(key, owner, Job("ml", "job-0"), card.name, is_mig=card.is_mig) for key in keys]
-    powers, watches = PowersOfModels(), JobWatches()
+    powers, jobs = PowersOfModels(), WatchedJobs()
     at_ns = 0
     texts: list[str] = []
     for number, look in enumerate([*trace.history, *trace.looks]):
@@ -369,7 +369,7 @@ def said_of(trace: Trace) -> Sequence[str]:
             powers.settle()
         is_held = number >= len(trace.history)
         signs_of = dict(zip(keys, look, strict=True))
-        hangs = watches.look(job if is_held else [], signs_of, powers.levels, at_ns)
+        hangs = jobs.look(job if is_held else [], signs_of, powers.levels, at_ns)
         if is_held:
             texts.append(hangs[0].reason if hangs else "")
     return texts

@@ -7,7 +7,8 @@ import pytest
 
 from exporter.accounts.hang_signs import DeviceSigns
 from exporter.accounts.hang_watch import HangWatch
-from exporter.accounts.job_watch import Job, JobDevice, JobWatches
+from exporter.accounts.power_levels import MOST_MODELS, PowersOfModels
+from exporter.accounts.watched_jobs import Job, JobDevice, WatchedJobs
 from exporter.exposition.families import render
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.hangs import SuspectedHang
@@ -101,6 +102,17 @@ class Node:
 
 
 JOB: Held = {"job": whole(0, 1)}
+
+
+def test_no_more_models_are_remembered_than_a_node_can_have() -> None:
+    """A page may give its GPUs another model at each look, for a year."""
+    powers = PowersOfModels()
+    for number in range(MOST_MODELS + 2):
+        for signs in (DeviceSigns(gr_engine=0.0, power=70.0), DeviceSigns(gr_engine=1.0, power=600.0, tensor=0.5)):
+            for _ in range(20):
+                powers.note(f"model {number}", signs)
+    powers.settle()
+    assert [*powers.levels] == [f"model {number}" for number in range(MOST_MODELS)]
 
 
 def test_a_kernel_that_waits_on_all_gpus_for_ten_minutes_is_suspected() -> None:
@@ -280,7 +292,7 @@ def test_the_pods_of_a_workload_are_judged_together(name: str) -> None:
         JobDevice(key, owner, Job("ml", "" if name else owner.pod, name), "H100")
         for key, owner in zip((waits, works), owners, strict=True)
     ]
-    watches = JobWatches()
+    jobs = WatchedJobs()
     for look in range(60):
         watt = look % 5
         at_rest = {"dram": 0.0, "tensor": 0.0, "pipes": 0.0}
@@ -288,5 +300,5 @@ def test_the_pods_of_a_workload_are_judged_together(name: str) -> None:
             waits: DeviceSigns(gr_engine=1.0, power=140.0 + watt, **at_rest),
             works: DeviceSigns(gr_engine=1.0, power=600.0 + watt, dram=0.4, tensor=0.4, pipes=0.1),
         }
-        hangs = watches.look(held, signs, {}, look * EVERY * SECOND)
+        hangs = jobs.look(held, signs, {}, look * EVERY * SECOND)
     assert [hang.holders for hang in hangs] == ([] if name else [(owners[0],)])

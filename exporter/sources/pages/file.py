@@ -123,14 +123,14 @@ class PromFileSource(AskedSource):
         self._odd = []
         if self._vendor_pages:
             body = await in_slices(self._vendor_pages.with_dcgm(body, self._odd))
-        came = body
-        body = self._unit.settle(came, self._odd)
+        as_it_came = body
+        body = self._unit.settle(as_it_came, self._odd)
         self.page = Page(
             source=self.name,
             body=body,
             read_at_seconds=before.st_mtime,
             moment=time.monotonic(),
-            came=came,
+            as_it_came=as_it_came,
         )
         self._read_as = before
         self._age_when_read = age

@@ -144,8 +144,8 @@ class DcgmSource(AskedSource):
                     body = await in_slices(self._vendor_pages.with_dcgm(body, odd))
                 if self._admit:
                     body = self._admit(body)
-                came = body
-                body = self._unit.settle(came, odd)
+                as_it_came = body
+                body = self._unit.settle(as_it_came, odd)
                 if not await in_slices(has_sample(body)):
                     beginning = repr(body[:60].decode("ascii", "replace")) if body else "it is empty"
                     raise Malformed(
@@ -164,7 +164,7 @@ class DcgmSource(AskedSource):
             body=body,
             read_at_seconds=time.time(),
             moment=time.monotonic(),
-            came=came,
+            as_it_came=as_it_came,
         )
         self._newest = weakref.ref(page)
         return page

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from exporter.accounts.hang_signs import NO_SIGNS, DeviceSigns, Signs
+from exporter.accounts.hang_signs import DeviceSigns, Signs
 from exporter.accounts.power_levels import Levels, PowerLevels
 from exporter.model.devices import DeviceKey
 from exporter.model.hangs import HangReason, SuspectedHang
@@ -110,7 +110,7 @@ class _AtWork:
         return at_ns - self.last_ns <= _MOST_BLIND_NS
 
 
-class JobWatch:
+class WatchedJob:
     """What is remembered of one job on its devices. A job with other devices or containers is another job.
 
     It keeps a streak for each reason, since both may be seen of one job, one after the other. Before the job starves it
@@ -264,29 +264,26 @@ def _mean(values: Iterable[float]) -> float:
     return sum(numbers) / len(numbers)
 
 
-class JobWatches:
-    """The watches of all jobs of a node.
-
-    Of each job that holds devices there is one, which begins anew if the job's containers or devices change.
-    """
+class WatchedJobs:
+    """The jobs of a node that hold devices. A job begins anew if its containers or devices change."""
 
     def __init__(self) -> None:
-        self._watches: dict[Job, JobWatch] = {}
+        self._jobs: dict[Job, WatchedJob] = {}
 
     def look(self, held: Iterable[JobDevice], signs: Signs, levels: Levels, at_ns: int) -> Sequence[SuspectedHang]:
         """The suspicions after this look. Jobs that hold nothing any more are forgotten."""
         by_job: dict[Job, list[JobDevice]] = {}
         for device in held:
             by_job.setdefault(device.job, []).append(device)
-        watches: dict[Job, JobWatch] = {}
+        jobs: dict[Job, WatchedJob] = {}
         suspected: list[SuspectedHang] = []
         for job, devices in by_job.items():
-            watch = self._watches.get(job)
-            if watch is None or not watch.is_of(devices):
-                watch = JobWatch(devices, at_ns)
-            watches[job] = watch
-            hang = watch.look(signs or NO_SIGNS, levels, at_ns)
+            watched = self._jobs.get(job)
+            if watched is None or not watched.is_of(devices):
+                watched = WatchedJob(devices, at_ns)
+            jobs[job] = watched
+            hang = watched.look(signs, levels, at_ns)
             if hang is not None:
                 suspected.append(hang)
-        self._watches = watches
+        self._jobs = jobs
         return sorted(suspected, key=lambda hang: hang.holders)
