@@ -11,7 +11,7 @@ from exporter.model.device_row import DeviceRow
 from exporter.model.pods import PodName
 from exporter.model.states import BROKEN, WORDS, DeviceState, rounded
 from exporter.top.shown_devices import ShownSource
-from exporter.wording import and_listed
+from exporter.wording import and_listed, escaped
 
 _MIB_A_GIB = 1024
 _TITLES = ("NODE", "GPU", "MODEL", "POD", "CONTAINER", "STATE", "UTIL", "MEM", "HEALTH")
