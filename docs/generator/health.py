@@ -109,54 +109,53 @@ _MEMORY = """\
 ## Out of GPU memory
 
 A program that lacks GPU memory ends by itself, mostly with exit code 1 (an exception of Python) or 134 (an abort). The
-kubelet tells that code alone, and the driver nothing. So the exporter puts together what it saw, and says no more than
-a suspicion: in `kubectl gpu why POD`, in `/events`, and in `pod_gpu_suspected_out_of_memory_total`, which counts each
-end once, on the GPU that was fullest."""
+kubelet says that code and no more, and the driver says nothing. So the exporter can only suspect a lack of memory, by
+what it saw in the minute before the end. `kubectl gpu why POD`, `doctor` and `/events` say the suspicion in words.
+`pod_gpu_suspected_out_of_memory_total` counts each end once, on the GPU that was fullest."""
 _SEEN = {
     "likely": (
-        "the [CUDA probe](cuda-probe.md) counted allocations of the container that failed for lack of memory, however"
+        "the [CUDA probe](cuda-probe.md) counted allocations of the container that failed for lack of memory, even if"
         " much was free"
     ),
     "suspected": (
-        f"a look saw {FULL:.0%} of the memory or more in use, at least {RISEN:.0%} had come while the container held"
-        " the GPU, and no XID of a program stood beside"
+        f"the memory was full ({FULL:.0%} or more), at least {RISEN:.0%} of it filled up while the container held the"
+        " GPU, and the driver reported no XID of a program"
     ),
     "possible": (
-        f"the memory was as full all along; or other containers had {CROWDED:.0%} of it; or an XID of a program stood"
-        " beside, such as 31 or 13, which may be the cause of the end, or come of an allocation that nobody checked"
+        f"the memory was full, but it was as full all along; or other containers used {CROWDED:.0%} of it; or the"
+        " driver reported an XID of a program, such as 31 or 13: this may be the cause of the end, or follow from an"
+        " allocation that nobody checked"
     ),
 }
 _NOT_SUSPECTED = """\
-Of a shared GPU, the neighbour that used the most of it is named, where [use is measured](sharing.md). Of a MIG
-instance, the instance's own memory counts. A look sees what dcgm-exporter read last, by default up to 30 s before.
+On a shared GPU the suspicion names the neighbour that used the most memory, if [use is measured](sharing.md). For a MIG
+instance the instance's own memory counts. A page has what dcgm-exporter read last, by default up to 30 s before.
 
-Nothing is said where something else explains the end:
+The exporter suspects nothing if something else explains the end:
 
-- exit code 0, and the codes of signals that others send (129, 130, 137, 143): somebody deleted the pod, a liveness
-  probe failed, or a launcher ended its workers;
-- a pod that was to end by then, since it was deleted, evicted or preempted, or since its node shut down;
-- a container that did not start (126, 127, 128), or that its runtime lost;
-- `OOMKilled`: the kernel ended it for its limit of the machine's memory, which is not the GPU's. `kubectl gpu why`
-  says so;
+- exit code 0, or the code of a signal that others send (129, 130, 137, 143): somebody deleted the pod, a liveness probe
+  failed, or a launcher ended its workers;
+- the pod was deleted, evicted or preempted, or its node shut down;
+- the container did not start (126, 127, 128), or its runtime lost it;
+- `OOMKilled`: the kernel killed the container for its limit of the machine's memory, which is not the GPU's.
+  `kubectl gpu why` says so;
 - an XID that means a failure of the GPU ([XIDs](#xids)): then the GPU's health is the reason.
 
-What nobody can know from outside:
+The exporter may be wrong, or see nothing:
 
-- Frameworks keep memory that they do not use. A GPU may be full for hours without lacking any, and a program that then
-  ends for a fault of its own is `possible`. vLLM takes 90 % at its start, JAX 75 %: what JAX lacks within its own part
-  is never seen as full.
-- An allocation may fail while much is free: 10 GiB with 9 left, or for want of one piece. Only the probe sees that.
-- A program that fills the memory and ends between two reads of dcgm-exporter leaves no trace. Neither does one that
-  catches the error and goes on.
+- Frameworks keep memory that they do not use, so a GPU may be full for hours and lack nothing. If its program then ends
+  for another fault, the suspicion is `possible`. vLLM takes 90 % at its start, and JAX 75 %: what JAX lacks within its
+  own part never looks full.
+- An allocation may fail while much is free, such as 10 GiB with 9 GiB free. Only the probe sees that.
+- A program may fill the memory and end between two reads of dcgm-exporter, or catch the error and go on. Nobody sees
+  either.
 - A program that answers a signal with an exit code of its own, such as 1, looks like one that ended by itself.
-- Of a container that ends twice between two looks (`--accounting.interval`), one end is seen. An XID that the page
-  shows only later is not beside; with `--kernel-log.mode on` it is.
+- If a container ends twice between two looks (`--accounting.interval`), the exporter sees one end.
+- If the page shows an XID only later, the exporter does not know it at the end. With `--kernel-log.mode on` it does.
 
-Without pods nobody knows how a container ended: the kubelet's List shows only that it is gone. Then nothing is counted.
-It takes the kubelet's Pods API or the Kubernetes API (`--pods.source`), and something that has the exporter read them:
-`--labels.pod-uid`, `--labels.pod-labels`, `--workload.labels`, or whoever asks for `/container/metrics` or the page.
-`--accounting.state` keeps the counts and the looks of the last minute, so that an end during a restart of the exporter
-is judged, too."""
+Only pods tell how a container ended. If the exporter does not read them, it counts nothing ([when it reads
+them](queues.md#where-it-is-known)). `--accounting.state` keeps the counts and the last minute, so that an end during a
+restart of the exporter is judged, too."""
 _KEP = "KEP-4680: `allocatedResourcesStatus`"
 
 
@@ -184,7 +183,7 @@ def page() -> str:
         "## The rules",
         table(heads, rules),
         _LINKS.strip(),
-        table(("kind", "means", "a reason", "families, without DCGM_FI_DEV_"), _link_kinds()),
+        table(("kind", "means", "degrades the GPU", "families, without DCGM_FI_DEV_"), _link_kinds()),
         _LINK_STATES.strip(),
         _DCGM,
         table(("error", "reason", "means", "what to do"), _dcgm_errors()),
@@ -254,29 +253,34 @@ def _dcgm_errors() -> Iterator[tuple[str, ...]]:
 _LINKS = """
 ## Errors of links
 
-A counter of errors that grows is a reason against its GPU for an hour; the message says on which link, and how many
-errors there were within the hour. The same error has other names by generation of GPU and of DCGM: it is the same
-reason, and the same kind in `pod_gpu_link_errors_total`. Where a page has rows of single links, by a label `nvlink` or
-by names such as `…_L5`, they count, and of the sum of all links only
-what it shows beyond them. Kinds overlap: a bad packet may also be a malformed one, and a failed recovery is a
-recovery. So kinds are not added up.
+If a counter of errors grows, its GPU may be `degraded` for an hour: the table says by which kinds. The message names
+the link, and how many errors it had within the hour. `pod_gpu_link_errors_total` counts the errors for the pods that
+held the GPU. GPUs and versions of DCGM have different names for the same error: it is always the same reason and the
+same `kind`. If a page has a row for each link, by a label `nvlink` or by names such as `…_L5`, these rows count. Of the
+sum of all links only what exceeds them counts. Kinds overlap, so do not add them up: a bad packet may also be a
+malformed one, and a failed recovery is also a recovery.
 
-A healthy link mostly has none of these, but a single replay harms nobody: the GPU is `degraded` for the hour, a
-warning of `doctor` (exit code 0 without `--strict`), and no alert. [GpuLinkErrors](alerts.md#gpulinkerrors) counts.
+A single replay harms nobody, though most healthy links have none. It makes the GPU `degraded` for the hour, which is a
+warning of `doctor` (exit code 0 without `--strict`) and no alert. [GpuLinkErrors](alerts.md#gpulinkerrors) fires only
+for more errors.
 """
 _LINK_STATES = """
 ## Links as they are
 
-NVML says how each NVLink is and to what it leads (`--nvml.mode`); a page does if its file of counters has
-`DCGM_FI_DEV_NVLINK_GET_STATE`, which only a dcgm-exporter with rows of links fills. A link is called down if it was
-up before, as long as the exporter runs, or if the same link is up on every other GPU of the model on the node. So a
-card that has no bridge is well, and so is a GPU that is cut into MIG instances. If no GPU of the node has a link up,
-NVLink is switched off, and no link is called down.
+NVML says whether each NVLink is up, and to which GPU or switch it leads (`--nvml.mode`). A page says whether it is up
+if it has `DCGM_FI_DEV_NVLINK_GET_STATE`, which needs a dcgm-exporter that writes a row for each link.
 
-`…_MAX_LINK_WIDTH` and `…_MAX_LINK_GEN` are what card and slot can together. A card that has fewer lanes from the start
-is `degraded`, since it does not sit well. Where the slot itself has less than the card, nothing is wrong, and `doctor`
-and `kubectl gpu why` say that another slot would be faster: by NVML's word on the card, or by another GPU of the model.
-PCIe lowers its generation while a GPU is idle. So a low one counts only while the GPU is active for 10 % or more.
+A link is down if it was up before, since the exporter started, or if the same link is up on every other GPU of the
+model on the node. So a card without a bridge is well, and so is a GPU that is cut into MIG instances. If no GPU of the
+node has a link up, NVLink is switched off, and no link is called down.
+
+`…_MAX_LINK_WIDTH` and `…_MAX_LINK_GEN` are what card and slot can do together. A card with fewer lanes is `degraded`,
+also if it had fewer from the start: it may not sit well in its slot. If the slot itself can do less than the card,
+nothing is wrong. Then `doctor` and `kubectl gpu why` say that another slot would be faster. They know it from NVML, or
+from another GPU of the model.
+
+PCIe lowers its generation while a GPU is idle. So a low generation counts only while the GPU is active for 10 % or
+more.
 """
 
 

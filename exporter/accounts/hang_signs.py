@@ -1,4 +1,4 @@
-"""Signs: what a page shows of a device that tells a kernel that works from one that only waits."""
+"""Signs: the values of a device that tell a kernel that works from one that only waits."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ FAMILIES_OF_SIGNS = frozenset(_FAMILIES)
 
 
 class SignsReader:
-    """A reader of pages. It works out which series belongs where once, and again when a page has other series."""
+    """Reads pages. It works out the place of each series once, and again when a page has other series."""
 
     def __init__(self) -> None:
         self._series: Sequence[Sampled] = ()

@@ -1,6 +1,6 @@
-"""The watch over hangs: it notes the looks of the service's own pulse, and keeps what is suspected.
+"""The watch over hangs: it takes in each look of the accounts, and keeps the suspicions.
 
-Scrapes change nothing. It remembers nothing over a restart: a suspicion then takes ten minutes anew.
+Scrapes change nothing. After a restart of the exporter a suspicion takes ten minutes anew.
 """
 
 from collections import deque

@@ -1,9 +1,8 @@
 """The judge of ends: did a container end since its GPU's memory was full? Pure. It says no more than a suspicion.
 
 A program that lacks GPU memory mostly ends by itself, with an exit code: CUDA's error 2 becomes an exception of Python,
-or an abort. Nobody else hears of it. What can be seen beside the end is weak: frameworks keep memory that they do not
-use, so that a GPU may be full for hours, and the allocation that fails may be large, so that much is free then. So
-three words stand for how much speaks for it:
+or an abort. Nobody else hears of it. The signs are weak: frameworks keep memory that they do not use, so a GPU may be
+full for hours; and a large allocation may fail while much is free. So three words say how strong the suspicion is:
 
 - likely: the CUDA probe counted allocations of the container that failed for lack of memory;
 - suspected: a look saw the memory full, and it had filled while the container held the device;

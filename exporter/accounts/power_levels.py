@@ -1,4 +1,4 @@
-"""The powers between which a model of GPU works on this node: learned from its own GPUs, idle and at work."""
+"""The powers of a model of GPU on this node, idle and at work, as its GPUs here show them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ class PowersOfModels:
         self.levels: Levels = {}
 
     def note(self, model: str, signs: DeviceSigns) -> None:
-        """Learn from a whole GPU at a look. A kernel of which it is not known whether it works teaches nothing."""
+        """Learn from a whole GPU at a look. A kernel that may only wait teaches nothing."""
         activity, power, memory = signs.activity, signs.power, signs.memory
         if activity is None or not power or not self._is_kept(model):
             return

@@ -7,8 +7,8 @@ nebius/soperator issue 796, marin-community/marin issue 7344).
 `waiting_for_data`: a job whose tensor cores worked drops from one look to the next, and since then every GPU works in
 short bursts only, with little traffic. A loader that is too slow or a file system that hangs looks so.
 
-What lacks a field that these need is not judged, nor is a device that several containers share. docs/hangs.md says
-what looks alike.
+A job is not judged if a page lacks a field that these need, or if several containers share one of its devices.
+docs/hangs.md says what looks alike.
 """
 
 from collections.abc import Iterable, Sequence
@@ -138,8 +138,8 @@ class WatchedJob:
         """The suspicion after this look; None if there is none.
 
         Args:
-            signs: what the page shows, by device. A device that it lacks makes the look blind, and blind looks break
-                off what was seen only if they last.
+            signs: what the page shows, by device. A look that lacks a device is blind. Blind looks end what was seen
+                only if they last.
             levels: the powers that were learned, by model.
             at_ns: the moment of the look, by a clock that never steps back.
         """

@@ -1,8 +1,8 @@
 """DCGM's dictionary: every field by its number, with its names in each generation of DCGM.
 
 dictionary.tsv has a line for each field. `make dictionary` writes it from DCGM's own dcgm_fields.h of each generation
-(release/dictionary.py). It is read only by who asks for another generation's names, or what generation a page is: most
-nodes never read it.
+(release/dictionary.py). It is read only if a setting asks for another generation's names, or if somebody asks what
+generation a page is of.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

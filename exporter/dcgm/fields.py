@@ -104,7 +104,7 @@ def _link_counters() -> Iterator[tuple[bytes, LinkCounter]]:
 
 
 LINK_COUNTERS: Mapping[bytes, LinkCounter] = dict(_link_counters())
-"""What the families count that count errors of links, by their names on pages."""
+"""The counter of each family that counts errors of links, by the family's name on pages."""
 METRICS = tuple(name for _, name in sorted((row.json[1], row.json[0]) for row in TABLE if row.json))
 """The JSON fields of /container/metrics, in their order there."""
 ADDITIVE = {name: field.additive for name, field in FIELDS.items() if field.additive is not None}

@@ -2,7 +2,7 @@
 
 Each name was there from one generation of DCGM to another (the dictionary). dcgm-exporter itself changed with 4.8.3,
 which came with DCGM 4.6: the label Hostname became hostname, values are printed as Go's %g does, and two families of
-its own came. A page shows no more than that, so the answer is a span, and none where the page contradicts itself.
+its own came. A page shows no more than that, so the answer is a span. A page that contradicts itself has none.
 """
 
 import re

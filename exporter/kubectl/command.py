@@ -54,7 +54,7 @@ def _without_exporter(command: _Command) -> _Command:
     """Add the flags that ask the dcgm-exporters of the cluster in place of this project's exporter."""
     waits = "How long --nothing-installed waits for pages. Default: 2s."
     command = click.option("--wait", metavar="DURATION", default="2s", help=waits)(command)
-    asks = "Ask the dcgm-exporters that are there, and no exporter of this project."
+    asks = "Ask the dcgm-exporters of the cluster, where this project's exporter is not installed."
     return click.option("--nothing-installed", is_flag=True, help=asks)(command)
 
 
@@ -93,7 +93,7 @@ def commands(**_: Any) -> None:  # noqa: ANN401 - click's way
 
     kubectl itself asks, through the API server's proxy: what you need is its binary, and the right to `get`
     services/proxy or pods/proxy in the exporter's namespace. The cluster role is asked where there is one, else the
-    exporter of each node. top, who and idle also ask dcgm-exporters, where no exporter is: --nothing-installed.
+    exporter of each node. Without an exporter, top, who and idle can ask dcgm-exporters: --nothing-installed.
     """
 
 

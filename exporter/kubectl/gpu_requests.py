@@ -1,7 +1,7 @@
 """What the pods of a node ask for → who holds the GPUs of which a page names no pod: for sure, or perhaps. Pure.
 
-A pod's object says how many GPUs it asks for, and not which it got: that is between the kubelet and its device plugin.
-So its holder is sure only where no other way is left to give the devices out. Else the pods that may hold a device are
+A pod's object says how many GPUs it asks for, and not which ones the kubelet and its device plugin gave it. So a
+holder is sure only if the devices can be given out in no other way. Otherwise the pods that may hold a device are
 named, and none of them is chosen.
 
 The resources are those of NVIDIA's device plugin: nvidia.com/gpu, nvidia.com/mig-<profile>, and with .shared behind it

@@ -11,7 +11,7 @@ from exporter.model.nothing import nothing
 class PcieLink:
     """A GPU's PCIe link; a number is None if no source says it.
 
-    `most_lanes` and `highest_generation` are what card and slot can together, `generation_of_card` is what the card can
+    `most_lanes` and `highest_generation` are what card and slot can do together, `generation_of_card` is the card's own
     (nvml.h: nvmlDeviceGetMaxPcieLinkWidth, nvmlDeviceGetMaxPcieLinkGeneration, nvmlDeviceGetGpuMaxPcieLinkGeneration).
     """
 

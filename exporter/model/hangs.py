@@ -1,4 +1,4 @@
-"""Suspected hangs: jobs that hold GPUs and, by what a page shows for ten minutes, do not get on."""
+"""Suspected hangs: jobs that hold GPUs and seem to make no progress, by what a page shows for ten minutes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

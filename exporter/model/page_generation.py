@@ -1,4 +1,4 @@
-"""The generations of DCGM that a page can be of. exposition/generations.py tells them."""
+"""The generations of DCGM that a page can be of. exposition/generations.py finds them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ class PageGeneration:
         if self.names == SHELL:
             return "the shell version of dcgm-exporter (1.x)"
         if self.contradicts:
-            return "several generations of DCGM: no one has all its names and labels"
+            return "several generations of DCGM: none of them has all its names and labels"
         if not self.last:
             return ""
         names = {

@@ -172,7 +172,7 @@ def _memory_rows(snapshot: Snapshot) -> Iterator[Object]:
             suspected.ended_at_seconds,
             "out_of_memory",
             name=f"Lack of GPU memory ({suspected.suspicion})",
-            cause="a program that lacks GPU memory ends with an error of its own, which nobody else sees",
+            cause="a program that lacks GPU memory ends with an error of its own, which only its log shows",
             remedy=remedy_of(suspected),
             text=in_words(suspected),
             device_uuid=suspected.device.uuid,

@@ -1,4 +1,4 @@
-"""/events: the last errors of GPUs and NVSwitches in the kernel's log, suspicions, and who held the GPU then."""
+"""/events: the last errors of GPUs, links and NVSwitches, suspicions, and who held the GPU then."""
 
 import json
 
@@ -17,7 +17,7 @@ def _make(look: Look) -> Answer:
 
 OUTPUT = Output(
     path="/events",
-    says="the last errors of GPUs in the kernel's log (--kernel-log.mode on), and what is suspected, as JSON",
+    says="the last errors of GPUs (--kernel-log.mode on), of their links, and suspicions, as JSON",
     make=_make,
     needs=frozenset({Need.NODE, Need.IDLE_SINCE, Need.VERDICTS}),
 )

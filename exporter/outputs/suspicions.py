@@ -22,7 +22,8 @@ def in_words(suspected: SuspectedOutOfMemory) -> str:
     ended = datetime.fromtimestamp(suspected.ended_at_seconds, UTC)
     end = f"its container {suspected.owner.container} ended with exit code {suspected.exit_code} at {ended:%H:%M} UTC"
     seconds = round(suspected.seen_before_ns / _NS_A_SECOND)
-    return f"{end}, {seconds} s after {_memory(suspected)}: {_verdict(suspected)}"
+    when = f"{seconds} s after" if seconds else "just after"
+    return f"{end}, {when} {_memory(suspected)}: {_verdict(suspected)}"
 
 
 def _memory(suspected: SuspectedOutOfMemory) -> str:
@@ -33,7 +34,7 @@ def _memory(suspected: SuspectedOutOfMemory) -> str:
         pod = f"{suspected.neighbour.namespace}/{suspected.neighbour.pod}"
         amounts += f", {_gib(suspected.neighbour_mib)} of them held by the pod {pod}"
     if suspected.more_devices:
-        amounts += f"; {suspected.more_devices} more of its devices like it"
+        amounts += f"; {suspected.more_devices} more of its devices looked the same"
     if suspected.ratio >= FULL:
         return f"{whose} was full ({amounts})"
     return f"a look at {whose} ({amounts})"
@@ -46,15 +47,15 @@ def _gib(mib: float) -> str:
 def _verdict(suspected: SuspectedOutOfMemory) -> str:
     if suspected.suspicion is Suspicion.LIKELY:
         failed = counted(suspected.failed_allocations, "allocation")
-        return f"{failed} of it had failed, so that a lack of GPU memory is likely"
+        return f"{failed} of it had failed, so a lack of GPU memory is likely"
     if suspected.suspicion is Suspicion.SUSPECTED:
         return "a lack of GPU memory is suspected"
     if suspected.xids:
         xids = and_listed([f"Xid {xid}" for xid in suspected.xids], _MOST_NAMED)
-        return f"a lack of GPU memory is possible; {xids} beside may be the cause, or come of it"
+        return f"a lack of GPU memory is possible; {xids} at the same time may be the cause, or follow from it"
     if suspected.ratio < FULL:
-        return "a lack of GPU memory is possible, since others left it little"
-    return "a lack of GPU memory is possible, though it may have been as full for long"
+        return "a lack of GPU memory is possible, since others left little of it"
+    return "a lack of GPU memory is possible, but the memory may have been as full for a long time"
 
 
 def remedy_of(suspected: SuspectedOutOfMemory) -> str:

@@ -24,15 +24,18 @@ _BUSY = 0.1  # of activity: a GPU that works so much has raised its clocks and i
 _MOST_NAMED = 6
 _LINK = "look at nvidia-smi nvlink -s and at switch or bridge; reset the GPU when it is free, and check the link"
 _MANAGER = "look at nvidia-smi -q, and at the fabric manager on the node: systemctl status nvidia-fabricmanager"
-_SEAT = "when it is free, have the card put in anew; look at riser and slot, and at lspci -vv (LnkCap, LnkSta)"
+_SEAT = "when it is free, have the card put in again; look at riser and slot, and at lspci -vv (LnkCap, LnkSta)"
 _SLOT = "for more, put the card into another slot, or look at the firmware's settings for the slot"
 DOWN = HealthReason("nvlink-down", "NVLinks are down", _LINK, "degraded")
 NO_FABRIC = HealthReason("fabric", "NVLink's fabric could not take it in", _MANAGER, "failing")
 LATE_FABRIC = HealthReason("fabric", "NVLink's fabric has not taken it in for minutes", _MANAGER, "degraded")
 ILL_FABRIC = HealthReason("fabric", "NVLink's fabric is not well", _MANAGER, "degraded")
-NARROW = HealthReason("pcie-width", "its PCIe link has fewer lanes than card and slot can", _SEAT, "degraded")
+NARROW = HealthReason("pcie-width", "its PCIe link has fewer lanes than card and slot can have", _SEAT, "degraded")
 SLOW = HealthReason(
-    "pcie-generation", "under load its PCIe link stays below the generation that card and slot can", _SEAT, "degraded"
+    "pcie-generation",
+    "under load its PCIe link stays below the generation that card and slot support",
+    _SEAT,
+    "degraded",
 )
 _NOT_STARTED, _IN_PROGRESS, _FAILED = 1, 2, 4  # dcgmFabricManagerStatus_t
 _UNHEALTHY, _LIMITED = 2, 3  # NVML_GPU_FABRIC_HEALTH_SUMMARY_…
@@ -125,10 +128,10 @@ class LinkStates:
             yield fabric
         pcie = gpu.links.pcie
         if pcie.lanes and pcie.most_lanes and pcie.lanes < pcie.most_lanes:
-            text = f"its PCIe link has {pcie.lanes} lanes, of the {pcie.most_lanes} that card and slot can"
+            text = f"its PCIe link has {pcie.lanes} lanes, of the {pcie.most_lanes} that card and slot can have"
             yield replace(NARROW, message=text)
         if at - self._slow_since.get(uuid, at) >= LOAD_SECONDS:
-            can = f"below generation {pcie.highest_generation}, which card and slot can"
+            can = f"below generation {pcie.highest_generation}, which card and slot support"
             yield replace(SLOW, message=f"under load its PCIe link stays {can}")
 
 
@@ -140,7 +143,7 @@ def advice_of(gpu: GpuAtWork, others: Mapping[str, GpuAtWork]) -> Iterator[Troub
         text = f"its slot gives it {pcie.most_lanes} lanes of PCIe; another GPU of this model has {most}"
         yield Trouble("", text, _SLOT)
     if pcie.generation_of_card and pcie.highest_generation and pcie.highest_generation < pcie.generation_of_card:
-        text = f"its slot can PCIe generation {pcie.highest_generation}, and the card {pcie.generation_of_card}"
+        text = f"its slot supports PCIe generation {pcie.highest_generation}, and the card {pcie.generation_of_card}"
         yield Trouble("", text, _SLOT)
 
 

@@ -78,7 +78,7 @@ _HELP = Help(
             "--mig": "Of these, in MIG instances",
             "--claims": "Of these, handed out by DRA",
             "--allocator": "Who chooses GPUs: hami, kai, …",
-            "--fail": "A GPU, or with link an NVLink, fails after so long",
+            "--fail": "After so long a GPU fails; link: an NVLink",
             "--speed": "How much faster pods, or moments, come and go",
             "--replay": "In place of all that: play a bundle",
         },
@@ -129,7 +129,7 @@ _HELP = Help(
 )
 @_takes(
     "--stuck",
-    "Pairs of pods with two GPUs each: one hangs in a collective, one waits for data. Not with --speed.",
+    "Pairs of pods with two GPUs each: one hangs in a collective, one waits for data. They ignore --speed.",
     click.IntRange(0),
     default=0,
 )
@@ -172,8 +172,8 @@ _HELP = Help(
 @_takes(
     "--fail",
     "After so many seconds, 30 if none are given, a GPU falls off the bus while a pod holds it. With --nodes one does"
-    " now and then in any case. With link or link:SECONDS one of its NVLinks goes bad instead, and the page has what"
-    " each link counts, as well as all of --counters full.",
+    " now and then in any case. With link or link:SECONDS an NVLink of the GPU goes bad instead, and the page has the"
+    " counters of each link, beside all of --counters full.",
     click.STRING,
     "fails",
     is_flag=False,

@@ -7,7 +7,7 @@ from exporter.cli.commands import this_program
 from exporter.config.parsers import Address
 from exporter.simulator.parts import GPU_RESOURCE
 
-_EVENTS = """  curl -s localhost:{port}/events                            # errors of GPUs, and who held the GPU then
+_EVENTS = """  curl -s localhost:{port}/events                            # errors, suspicions, and who had the GPU then
 """
 
 

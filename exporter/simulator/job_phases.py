@@ -143,6 +143,7 @@ BURN_IN = "burn-in"
 FILLING = "filling"
 HUNG = "hung"
 STARVING = "starving"
+STUCK = (HUNG, STARVING)
 _PHASES: dict[str, Callable[[object, float, float], WorkloadUse]] = {
     TRAINING: _training,
     SERVING: _serving,

@@ -1,6 +1,6 @@
 """The failure of `demo --fail link`: an NVLink of a GPU goes bad while a pod holds it.
 
-It has 200 replays an hour from then on, twice as many after each hour, and recovers every ten minutes, and once for a
+From then on it has 200 replays an hour, twice as many after each hour. It recovers every ten minutes, and after each
 hundred replays. The pods go on. Nobody mends it, and its GPU is handed out again, as happens where nobody looks.
 """
 

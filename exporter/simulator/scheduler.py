@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import count, cycle
 
 from exporter.simulator.failure import GpuFailure
-from exporter.simulator.job_phases import BATCH, BURN_IN, FILLING, NOTEBOOK, SERVING, TRAINING, daytime
+from exporter.simulator.job_phases import BATCH, BURN_IN, FILLING, NOTEBOOK, SERVING, STUCK, TRAINING, daytime
 from exporter.simulator.parts import GPU_RESOURCE, Container, Pod, Slot
 from exporter.simulator.world import XIDS, World
 
@@ -194,7 +194,7 @@ class Scheduler:
     def _crash(self) -> None:
         """Let a pod with devices fail: by turns for lack of memory, the GPU's or the machine's, and by an XID."""
         world = self._random.choice(self._worlds)
-        holders = [pod for pod in world.pods if pod.devices and not pod.has_ended]
+        holders = [pod for pod in world.pods if pod.devices and not pod.has_ended and not _is_stuck(pod)]
         if not holders:
             return
         pod, xid = self._random.choice(holders), self._random.choice(XIDS)
@@ -400,6 +400,11 @@ class Scheduler:
 def _has_whole_gpus(world: World) -> bool:
     """Whether a node has GPUs, and hands all of them out whole."""
     return bool(world.gpus) and all(gpu.slots[0][0] == GPU_RESOURCE for gpu in world.gpus)
+
+
+def _is_stuck(pod: Pod) -> bool:
+    """Whether a pod was made to hang or to starve: it has to stay long enough to be suspected."""
+    return pod.work is not None and pod.work[0] in STUCK
 
 
 def _may_fill(pod: Pod) -> bool:

@@ -12,7 +12,7 @@ from itertools import chain
 
 from exporter.model.devices import CORES, CORES_OF_GPU, MEMORY, MEMORY_MIB, Claim
 from exporter.simulator.allocators import SimulatedAllocator
-from exporter.simulator.job_phases import HUNG, STARVING, serves
+from exporter.simulator.job_phases import STUCK, serves
 from exporter.simulator.machine import Machine
 from exporter.simulator.parts import (
     DRA_DRIVER,
@@ -274,7 +274,7 @@ class World:
 
     def add_stuck(self, count: int) -> None:
         """Add so many pods with two whole GPUs that will hang, and as many that will wait for data, if they fit."""
-        for does in (HUNG, STARVING) * count:
+        for does in STUCK * count:
             whole = [slots[0] for _, slots in self.free() if len(slots) == 1 and slots[0][0] == GPU_RESOURCE]
             if len(whole) < _GPUS_OF_STUCK:
                 return

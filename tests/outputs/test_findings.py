@@ -286,7 +286,7 @@ def test_who_has_an_inventory_is_advised_by_where_it_comes_from(
 # issue 26, part 1
 def test_errors_of_a_link_name_the_gpu_its_holder_and_the_peer_and_a_slot_is_advice() -> None:
     errors = reason_of_links({("replay", "5"): 200}, {"5": "GPU 1"})
-    slot = Trouble("", "its slot can PCIe generation 4, and the card 5", "put it into another slot")
+    slot = Trouble("", "its slot supports PCIe generation 4, and the card 5", "put it into another slot")
     verdict = verdict_by([errors], "3")._replace(advice=(slot,))
     held = Owners(holders={DeviceKey(uuid="GPU-1"): (Holder(owner=A, resource="r", shared=False),)})
     findings = [*of_devices(replace(snapshot(), verdicts={DeviceKey(uuid="GPU-1"): verdict}, owners=held))]

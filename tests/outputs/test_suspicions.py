@@ -40,28 +40,34 @@ BEGIN = "its container main ended with exit code 1 at 12:03 UTC, 4 s after "
         ),
         (
             {"device": DeviceKey(uuid="GPU-1", instance="7"), "more_devices": 1},
-            "its MIG instance's memory was full (79.2 of 80.0 GiB; 1 more of its devices like it): {} suspected",
+            (
+                "its MIG instance's memory was full (79.2 of 80.0 GiB; 1 more of its devices looked the same):"
+                " {} suspected"
+            ),
         ),
         (
             {"suspicion": Suspicion.LIKELY, "failed_allocations": 2, "used_mib": 56 * 1024},
-            "a look at its GPU's memory (56.0 of 80.0 GiB): 2 allocations of it had failed, so that {} likely",
+            "a look at its GPU's memory (56.0 of 80.0 GiB): 2 allocations of it had failed, so {} likely",
         ),
         (
             {"suspicion": Suspicion.POSSIBLE, "xids": (13, 31)},
             (
-                "its GPU's memory was full (79.2 of 80.0 GiB): {} possible; Xid 13 and Xid 31 beside may be the"
-                " cause, or come of it"
+                "its GPU's memory was full (79.2 of 80.0 GiB): {} possible; Xid 13 and Xid 31 at the same time may"
+                " be the cause, or follow from it"
             ),
         ),
         (
             {"suspicion": Suspicion.POSSIBLE},
-            "its GPU's memory was full (79.2 of 80.0 GiB): {} possible, though it may have been as full for long",
+            (
+                "its GPU's memory was full (79.2 of 80.0 GiB): {} possible, but the memory may have been as full for a"
+                " long time"
+            ),
         ),
         (
             {"suspicion": Suspicion.POSSIBLE, "used_mib": 72 * 1024, "neighbour": Y, "neighbour_mib": 71 * 1024},
             (
                 "a look at its GPU's memory (72.0 of 80.0 GiB, 71.0 of them held by the pod ml/y): {} possible, since"
-                " others left it little"
+                " others left little of it"
             ),
         ),
     ],

@@ -189,7 +189,7 @@ def test_the_errors_of_each_link_that_nvml_counts_stand_for_the_page_s_sum() -> 
 def test_a_card_that_was_born_narrow_is_noticed() -> None:
     judged = Node().look([row(WIDTH, "8"), row(MOST_LANES, "16")])["0"]
     assert (judged.verdict, judged.code) == ("degraded", "pcie-width")
-    assert texts(judged) == ["its PCIe link has 8 lanes, of the 16 that card and slot can"]
+    assert texts(judged) == ["its PCIe link has 8 lanes, of the 16 that card and slot can have"]
     # of a page without the limits NVML knows them
     by_nvml = Node().look([row(WIDTH, "8")], {0: GpuLinks(pcie=PcieLink(most_lanes=16))})["0"]
     assert texts(by_nvml) == texts(judged)
@@ -210,7 +210,7 @@ def test_a_slot_of_an_older_generation_is_advice_and_no_fault() -> None:
     links = {0: GpuLinks(pcie=PcieLink(generation=4, highest_generation=4, generation_of_card=5))}
     judged = Node().look(links=links)["0"]
     assert judged.verdict == "ok"
-    assert [advice.message for advice in judged.advice] == ["its slot can PCIe generation 4, and the card 5"]
+    assert [advice.message for advice in judged.advice] == ["its slot supports PCIe generation 4, and the card 5"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,9 @@ _BY_OWNER = {"namespace": "ml", "pod": "p", "container": "c"}
 _ROW = f'{_OWNER},UUID="GPU-a",{_OWN}'
 _OF_OTHER = f'{_OTHER},UUID="GPU-a",{_OWN}'
 _BY_ROW = {**_BY_OWNER, "UUID": "GPU-a", "node": "n"}
-OF_LINKS = "It was seen days before links went down. Let no long job begin on the GPU, and have the link looked at."
+OF_LINKS = (
+    "A link had such errors days before it went down. Let no long job begin on the GPU, and have the link looked at."
+)
 _TWICE = {"node": "n", "problem": "scraped_twice"}
 _THERE = {f'pod_gpu_exporter_build_info{{version="1",{_OWN}}}': "1x1500"}
 

@@ -44,8 +44,23 @@ def test_what_hangs_and_what_starves_is_told_apart_and_nobody_else_is_suspected(
     assert (hung.work, starving.work) == ((HUNG, hung.name), (STARVING, starving.name))
 
 
+def test_what_is_stuck_outlives_the_crashes_of_its_node() -> None:
+    now = [0]
+    world = World(gpus=6, seed=4, clock=lambda: now[0])
+    for idle in world.pods:
+        world.remove(idle)
+    world.add_stuck(1)
+    stuck = world.pods
+    scheduler = Scheduler([world], [GpuFailure(world, SimulatedKernelLog(()), after_seconds=inf)], seed=2)
+    for look in range(720):
+        now[0] = look * 10 * SECOND
+        scheduler.live()
+    assert len(stuck) == 2
+    assert [pod for pod in stuck if pod not in world.pods] == []
+
+
 def test_two_hours_of_a_node_where_teams_work_raise_no_suspicion() -> None:
-    """Trainings with checkpoints and tests, services, notebooks, jobs with pauses, crashes: all get on."""
+    """Trainings with checkpoints and tests, services, notebooks, jobs with pauses, crashes: all make progress."""
     now = [0]
     world = World(gpus=8, seed=2, clock=lambda: now[0])
     scheduler = Scheduler([world], [GpuFailure(world, SimulatedKernelLog(()), after_seconds=inf)], seed=2)

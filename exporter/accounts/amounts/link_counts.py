@@ -1,4 +1,4 @@
-"""Errors of links: those of a GPU's NVLinks, by kind and link, and its replays of PCIe. They go to its holders.
+"""Errors of links: those of a GPU's NVLinks, by kind and link, and its replays of PCIe. The GPU's holders get them.
 
 dcgm/links.py says which counters of a page count what. A kind of errors that a link never had has no row, since a pod
 on eight GPUs would have hundreds.

@@ -1,4 +1,4 @@
-"""Ends of containers for which their GPU's memory was full: suspicions, each counted once.
+"""Containers that ended and may have lacked GPU memory: suspicions, each counted once.
 
 Looks keep what they see of the memory of each held device for a minute. When the kubelet says that a holder has ended,
 the judge (out_of_memory.py) says whether it may have lacked memory. A container with several GPUs is counted on the GPU

@@ -21,4 +21,4 @@ def _make(look: ClusterLook) -> Answer:
     return made._replace(headers=missing_header(view, view.without_events))
 
 
-OUTPUT = Output(path="/events", says="the last errors of GPUs in the kernel's logs of all nodes, as JSON", make=_make)
+OUTPUT = Output(path="/events", says="the last errors and suspicions of all nodes, as JSON", make=_make)
