@@ -60,7 +60,7 @@ class MemoryAtLook:
 
     `users` are the containers that use memory (MiB) of each device, as far as it is measured. `failed` counts the
     allocations of the last minute that failed for lack of memory, by container and GPU. `clock_set_ns` is by how much
-    the machine's clock was set since the process started. `suspects` are this look's suspicions, by the id of the end.
+    the machine's clock was set since the process started. `suspects` are this look's suspicions, by container and end.
     """
 
     values: DeviceValues
@@ -68,7 +68,7 @@ class MemoryAtLook:
     users: _Users
     failed: Mapping[_Device, int]
     clock_set_ns: int = 0
-    suspects: dict[str, list[Suspect]] = field(default_factory=dict)
+    suspects: dict[tuple[Owner, ContainerEnd], list[Suspect]] = field(default_factory=dict)
 
     def moment(self, end: ContainerEnd) -> int:
         """The end as a moment of the looks' clock."""

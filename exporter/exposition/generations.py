@@ -6,14 +6,15 @@ its own came. A page shows no more than that, so the answer is a span. A page th
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from exporter.dcgm.dictionary import (
     LAST_WITH_ALIASES,
     LAST_WITH_OLDER_NAMES,
     PREFIX,
     Dictionary,
-    FieldName,
     dictionary,
 )
 from exporter.exposition.units import RATIO, Shown, unit_shown
@@ -33,6 +34,17 @@ _HOSTNAME_BEFORE = re.compile(rb'^DCGM_\w+\{(?:[^\n]*,)?Hostname="', re.MULTILIN
 _SLICE_BYTES = 256 * 1024
 
 
+# whose names a page has, by whether it has older and newer ones
+_NAMES = {(True, False): OLDER, (False, True): NEWER, (True, True): BOTH}
+
+
+class _Span(NamedTuple):
+    """The first and the last generation with a name, by their places in the dictionary."""
+
+    first: int
+    last: int
+
+
 def generation_of(body: bytes) -> Work[PageGeneration]:
     """What a page can be of. Works in slices."""
     families: set[str] = set()
@@ -50,20 +62,30 @@ def generation_of(body: bytes) -> Work[PageGeneration]:
 
 def _by_names(book: Dictionary, families: set[str]) -> PageGeneration:
     """The generations that have all these names, and whether the names are those before or since DCGM 4.6."""
-    place = book.generations.index
-    spans: dict[str, list[FieldName]] = {}
-    for field in book.entries.values():
-        for name in field.names:
-            spans.setdefault(PREFIX + name.text, []).append(name)
+    spans = _spans(book)
     seen = [spans[name] for name in families if name in spans]
     if not seen:
         return PageGeneration()
-    first = max(min(place(name.first) for name in names) for names in seen)
-    last = min(max(place(name.last or book.generations[-1]) for name in names) for names in seen)
+    first = max(span.first for span in seen)
+    last = min(span.last for span in seen)
     older, newer = _changed(book)
-    words = {(True, False): OLDER, (False, True): NEWER, (True, True): BOTH}
-    names = words.get((bool(families & older), bool(families & newer)), "")
+    has_older = not families.isdisjoint(older)
+    has_newer = not families.isdisjoint(newer)
+    names = _NAMES.get((has_older, has_newer), "")
     return PageGeneration(book.generations[first], book.generations[last], names, contradicts=first > last)
+
+
+def _spans(book: Dictionary) -> Mapping[str, _Span]:
+    """The span of each whole name. If two fields have had a name, it is the span of both."""
+    place = book.generations.index
+    newest = book.generations[-1]
+    spans: dict[str, _Span] = {}
+    for field in book.entries.values():
+        for name in field.names:
+            span = _Span(place(name.first), place(name.last or newest))
+            other = spans.get(PREFIX + name.text, span)
+            spans[PREFIX + name.text] = _Span(min(span.first, other.first), max(span.last, other.last))
+    return spans
 
 
 def _changed(book: Dictionary) -> tuple[set[str], set[str]]:
@@ -83,19 +105,28 @@ def _changed(book: Dictionary) -> tuple[set[str], set[str]]:
 
 def _by_form(page: PageGeneration, book: Dictionary, body: bytes, families: set[str]) -> PageGeneration:
     """The same, narrowed by what dcgm-exporter 4.8.3 changed."""
-    place = book.generations.index
     if not page.last or page.contradicts:
         return page
-    is_since = _HOSTNAME_SINCE.search(body) is not None or not families.isdisjoint(_OWN_SINCE_4_8_3)
-    is_before = _HOSTNAME_BEFORE.search(body) is not None
-    if not is_since and not is_before:
-        is_since = _WITH_EXPONENT.search(body) is not None
-        is_before = _SIX_DECIMALS.search(body) is not None
-    is_with_aliases = RATIO in body and unit_shown(body) is Shown.PERCENT
-    first = max(place(page.first), place(_EXPORTER_4_8_3) if is_since else 0)
+    place = book.generations.index
+    first = place(page.first)
     last = place(page.last)
+    is_before, is_since = _sides_of_4_8_3(body, families)
+    if is_since:
+        first = max(first, place(_EXPORTER_4_8_3))
     if is_before:
         last = min(last, place(_BEFORE_4_8_3))
-    if is_with_aliases:
+    if RATIO in body and unit_shown(body) is Shown.PERCENT:
         last = min(last, place(LAST_WITH_ALIASES))
     return replace(page, first=book.generations[first], last=book.generations[last], contradicts=first > last)
+
+
+def _sides_of_4_8_3(body: bytes, families: set[str]) -> tuple[bool, bool]:
+    """Whether something on the page is from before dcgm-exporter 4.8.3, and whether something is from it or later.
+
+    The form of values counts only if neither label nor family tells.
+    """
+    is_before = _HOSTNAME_BEFORE.search(body) is not None
+    is_since = _HOSTNAME_SINCE.search(body) is not None or not families.isdisjoint(_OWN_SINCE_4_8_3)
+    if is_before or is_since:
+        return is_before, is_since
+    return _SIX_DECIMALS.search(body) is not None, _WITH_EXPONENT.search(body) is not None

@@ -224,6 +224,15 @@ def test_of_two_containers_on_a_gpu_the_one_that_ended_is_counted_and_the_other_
     assert suspected.neighbour == owner("b")
 
 
+def test_ends_without_an_id_of_the_runtime_are_counted_apart() -> None:
+    """As with a pod's status that the runtime has lost."""
+    looks = filled(pods="ab")
+    ends = {owner(pod): [of_end(id="", at_seconds=34)] for pod in "ab"}
+    for seconds in (40, 50):
+        looks.at(seconds, AFTER, {"a": whole(0), "b": whole(0)}, ends)
+    assert counted(looks).keys() == {("a", GPU(0), ""), ("b", GPU(0), "")}
+
+
 def test_a_container_with_several_gpus_is_counted_on_the_fullest() -> None:
     looks = Looks()
     for seconds, part in ((10, 0.1), (30, 0.96)):

@@ -15,6 +15,7 @@ from exporter.accounts.memory_looks import FAMILY, MemoryAtLook, Suspect
 from exporter.accounts.out_of_memory import WINDOW_NS, EndOfHolder, SeenMemory, judge, largest
 from exporter.model.accounts import SuspectedOutOfMemory
 from exporter.model.devices import DeviceKey
+from exporter.model.pods import ContainerEnd, Owner
 
 FAMILIES = (FAMILY,)
 _MOST_LOOKS = 6  # a minute, at a look every 10 s
@@ -67,16 +68,15 @@ class MemoryEnds:
     def _judge(self, gpu: GpuAtLook, memory: MemoryAtLook, key: DeviceKey) -> None:
         """Judge the ends of those who held a device of late."""
         looks = self.looks[key.instance]
-        holders = {entry: entry.owner for look in looks for entry in look.holders}
-        for entry, owner in holders.items():
+        holders = dict.fromkeys(entry for look in looks for entry in look.holders)
+        for entry in holders:
+            owner = entry.owner
             if owner is None or entry.is_dropped:
                 continue
             for end in memory.ends.get(owner, ()):
-                identity = f"{end.id or end.at_seconds} {key.instance}"
                 ended_at_ns = memory.moment(end)
-                if ended_at_ns < gpu.at_ns - _KEPT_NS or identity in self.judged:
+                if ended_at_ns < gpu.at_ns - _KEPT_NS or not self._is_new(end, owner, key):
                     continue
-                self.judged = [*self.judged, identity][-_MOST_JUDGED:]
                 held = EndOfHolder(
                     owner=owner,
                     device=key,
@@ -88,7 +88,17 @@ class MemoryEnds:
                 )
                 suspected = judge(held)
                 if suspected is not None:
-                    memory.suspects.setdefault(end.id, []).append(Suspect(suspected, entry, self.suspected))
+                    suspects = memory.suspects.setdefault((owner, end), [])
+                    suspects.append(Suspect(suspected, entry, self.suspected))
+
+    def _is_new(self, end: ContainerEnd, owner: Owner, key: DeviceKey) -> bool:
+        """Whether this end is judged for the first time on this device; it counts as judged from now on."""
+        container = end.id or f"{owner.name} {end.at_seconds}"
+        identity = f"{container} {key.instance}"
+        if identity in self.judged:
+            return False
+        self.judged = [*self.judged, identity][-_MOST_JUDGED:]
+        return True
 
 
 def _lately(gpu: GpuAtLook, ended_at_ns: int) -> Sequence[int]:
