@@ -38,7 +38,7 @@ _SLICE_BYTES = 256 * 1024
 _NAMES = {(True, False): OLDER, (False, True): NEWER, (True, True): BOTH}
 
 
-class _Span(NamedTuple):
+class _GenerationSpan(NamedTuple):
     """The first and the last generation with a name, by their places in the dictionary."""
 
     first: int
@@ -75,16 +75,16 @@ def _by_names(book: Dictionary, families: set[str]) -> PageGeneration:
     return PageGeneration(book.generations[first], book.generations[last], names, contradicts=first > last)
 
 
-def _spans(book: Dictionary) -> Mapping[str, _Span]:
+def _spans(book: Dictionary) -> Mapping[str, _GenerationSpan]:
     """The span of each whole name. If two fields have had a name, it is the span of both."""
     place = book.generations.index
     newest = book.generations[-1]
-    spans: dict[str, _Span] = {}
+    spans: dict[str, _GenerationSpan] = {}
     for field in book.entries.values():
         for name in field.names:
-            span = _Span(place(name.first), place(name.last or newest))
+            span = _GenerationSpan(place(name.first), place(name.last or newest))
             other = spans.get(PREFIX + name.text, span)
-            spans[PREFIX + name.text] = _Span(min(span.first, other.first), max(span.last, other.last))
+            spans[PREFIX + name.text] = _GenerationSpan(min(span.first, other.first), max(span.last, other.last))
     return spans
 
 
