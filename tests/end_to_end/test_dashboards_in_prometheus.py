@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from deploy.grafana.generator import promql
+from exporter.simulator.simulated_links import BadLink
 from tests.end_to_end.accounted import Held, held_in
 from tests.end_to_end.clusters import MODES, NODE, SETTLED, WINDOW, Target, jobs, of_each_mode, quick
 from tests.rules.shipped import metrics
@@ -35,7 +36,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 FILES = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 OF_A_PROGRAM, OF_A_DEAD_GPU = 31, 79  # XIDs
 DEMO = "demo"
-SPAN_SECONDS = 60.0  # longer than all has run
+SPAN_SECONDS = 60.0
+LINK, REPLAYS_AN_HOUR = 5, 36_000.0
 LATE_SECONDS = 120.0  # a busy machine's scrapes
 BUILTIN = {
     "__rate_interval": WINDOW,
@@ -62,8 +64,7 @@ class Watched:
                 chosen[name] = variable["query"]
             else:
                 query = filled(variable["query"]["query"], model, chosen, BUILTIN)
-                offered = options(self.server, variable, query, SPAN_SECONDS)
-                assert offered, (name, query)
+                offered = self.offered(variable, query)
                 wanted = given.get(name, ALL if variable["includeAll"] else offered[0])
                 if wanted == "each":
                     wanted = offered
@@ -71,6 +72,10 @@ class Watched:
                 if wanted != ALL:
                     assert set([wanted] if isinstance(wanted, str) else wanted) <= set(offered), name
         return chosen
+
+    def offered(self, variable: Model, query: str) -> list[str]:
+        """What a variable offers. It offers nothing while a scrape is late."""
+        return wait_until(lambda: options(self.server, variable, query, SPAN_SECONDS), why=lambda: query)
 
     def rows(self, query: str, *, instant: bool) -> list[dict[str, str]]:
         """The labels of what a query answers with a number, about now or about a span."""
@@ -106,10 +111,18 @@ def free_in(world: World, held: Collection[Held]) -> Sequence[str]:
     return [gpu.uuid for gpu in world.gpus if gpu.uuid not in in_use and not gpu.instances]
 
 
-def trouble(node: SimulatedNode, free: Sequence[str]) -> None:
-    """What panels about trouble show: an XID of each GPU, a free one that dies, and a pod with an unknown device."""
+def add_xids(node: SimulatedNode, free: Sequence[str]) -> None:
+    """Report an XID of each GPU. The first free GPU dies of it."""
     for gpu in node.world.gpus:
         node.world.machine.add_xid(gpu.uuid, OF_A_DEAD_GPU if gpu.uuid == free[0] else OF_A_PROGRAM)
+
+
+def trouble(node: SimulatedNode, free: Sequence[str]) -> None:
+    """What panels about trouble show: an XID and a bad link of each GPU, one that dies, and an unknown device."""
+    add_xids(node, free)
+    machine = node.world.machine
+    for gpu in node.world.gpus:
+        machine.links[gpu.uuid].bad[LINK] = BadLink(machine.seconds, per_hour=REPLAYS_AN_HOUR)
     gone = Container(name="main", devices=((GPU_RESOURCE, "of-no-known-form"),))
     node.world.pods += (Pod(namespace="ml", name="lost", containers=(gone,)),)
 
@@ -118,7 +131,7 @@ def trouble(node: SimulatedNode, free: Sequence[str]) -> None:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     background = Background()
     # pods of this node stay
-    node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=4), NODE, counters="full")
+    node = SimulatedNode(World(gpus=8, shared=2, mig=1, seed=4), NODE, counters="full", with_links=True)
     stack = AsyncExitStack()
     port = free_port()
     folder = tmp_path_factory.mktemp("prometheus")
@@ -153,12 +166,20 @@ def test_there_is_a_dashboard_for_each_purpose() -> None:
     }
 
 
-# What a cluster rightly has nothing of: in the simulated node's NVML tells of no processes, and while the demo runs for
-# seconds no application crashes, and no device is unknown. Each of these is in the other kind of cluster. No pod of
-# theirs serves a model: test_tokens_in_prometheus.py asks the queries about that.
+# What a cluster rightly has nothing of: in the simulated node's NVML tells of no processes. While the demo runs for
+# seconds no application crashes, no link has errors, and no device is unknown; nor does it measure what links can have.
+# Each of these is in the other kind of cluster. No pod of theirs serves a model: test_tokens_in_prometheus.py asks the
+# queries about that.
 ABSENT: Mapping[str, set[str]] = {
     **{mode: {"pod_gpu_utilization_ratio", "pod_gpu_memory_used_bytes", "pod_gpu_processes"} for mode in MODES},
-    DEMO: {"xid:pod_gpu_xid_errors:new15m", "pod_gpu_xid_errors_total", "pod_gpu_exporter_unmatched_devices"},
+    DEMO: {
+        "xid:pod_gpu_xid_errors:new15m",
+        "pod_gpu_xid_errors_total",
+        "link:pod_gpu_link_errors:new1d",
+        "pod_gpu_link_errors_total",
+        "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH",
+        "pod_gpu_exporter_unmatched_devices",
+    },
 }
 CHOICES: Mapping[str, Chosen] = {
     **{mode: {"cluster": mode} for mode in MODES},
@@ -189,6 +210,8 @@ def absent_of(chosen: Chosen) -> set[str]:
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem not in ELSEWHERE], ids=lambda path: path.stem)
 def test_every_query_returns_data(watched: Watched, path: Path, choice: str) -> None:
     model = dashboard(path)
+    # on a busy machine the first ones are from before the span by now
+    add_xids(watched.node, free_in(watched.node.world, watched.held))
     chosen = watched.choices(model, CHOICES[choice])
     absent = absent_of(chosen)
     unanswered = []

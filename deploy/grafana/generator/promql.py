@@ -132,7 +132,7 @@ def once(rows: str, label: str = "") -> str:
 def named(expression: str) -> str:
     """Series that have only a GPU's UUID, with the label `gpu` added: its number on the node."""
     owners = f"max by ({OF_GPU}) (pod_gpu_device_owners{{{NODE}}})"
-    return f"{expression} * on (cluster, node, UUID) group_left (gpu) (0 * {owners} + 1)"
+    return f"({expression}) * on (cluster, node, UUID) group_left (gpu) (0 * {owners} + 1)"
 
 
 def devices(entity: str, where: str) -> str:
