@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.dcgm.fields import FIELDS, LINK_COUNTERS
-from exporter.dcgm.links import counter_name, link_number
+from exporter.dcgm.links import counter_name_of_row
 from exporter.dividing.decimals import is_amount
 from exporter.model.nothing import NOTHING
 from exporter.model.pages import JoinedPage, Reading, Sampled
@@ -242,9 +242,8 @@ def _put(samples: GpuSamples, table: _Table, rows: dict[str, int]) -> None:
 
 def _put_link(samples: GpuSamples, table: _Table, count: int) -> None:
     """Put a counter of links into its place. Two names of one counter may show it."""
-    link = table.family.link or link_number(table.label)
-    if table.label and not link:
+    name = counter_name_of_row(table.family.counts, table.family.link, table.label)
+    if not name:
         return
     counters = samples.rows.setdefault(LINKS, {})
-    name = counter_name(table.family.counts, link)
     counters[name] = max(count, counters.get(name, 0))

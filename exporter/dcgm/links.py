@@ -159,6 +159,15 @@ def counter_name(counter: str, link: str) -> str:
     return f"{counter}/{link}"
 
 
+def counter_name_of_row(counter: str, link: str, label: str) -> str:
+    """The `counter_name` of a row, whose link is in the family's name (`link`) or in the label nvlink (`label`).
+
+    Without either it counts all links. "" if the label is no link's number.
+    """
+    number = link or link_number(label)
+    return "" if label and not number else counter_name(counter, number)
+
+
 class NewErrors:
     """The errors of a GPU's links that are new at a read, by kind and link, of the growth of its counters.
 

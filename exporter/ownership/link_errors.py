@@ -13,8 +13,7 @@ from exporter.dcgm.links import (
     LinkErrorKind,
     NewErrors,
     count_text,
-    counter_name,
-    link_number,
+    counter_name_of_row,
 )
 from exporter.dividing.decimals import is_amount
 from exporter.model.health import HealthReason
@@ -56,11 +55,10 @@ class CountersOfPage:
             return
         counter = LINK_COUNTERS[series.name]
         (label,) = series.own_labels or ("",)
-        link = counter.link or link_number(label)
-        if label and not link:
+        name = counter_name_of_row(counter.counter, counter.link, label)
+        if not name:
             return
         of_gpu = self._by_gpu[series.subject.key.uuid]
-        name = counter_name(counter.counter, link)
         of_gpu[name] = max(int(float(text)), of_gpu.get(name, 0))
 
     @property
@@ -153,22 +151,16 @@ def reason_of_links(errors: ErrorsByLink, peers: Mapping[str, str] = NOTHING) ->
 
     `peers` says to what a link leads, by the link's number: `GPU 1`, `the NVSwitch`.
     """
-    by_link: defaultdict[str, list[tuple[LinkErrorKind, int]]] = defaultdict(list)
+    totals: Counter[str] = Counter()
+    by_link: defaultdict[str, list[str]] = defaultdict(list)
     for (kind, link), number in sorted(errors.items()):
-        by_link[link].append((kind, number))
-    links = sorted(by_link, key=lambda link: (-sum(number for _, number in by_link[link]), len(link), link))
-    texts = [_errors_text(by_link[link]) for link in links]
-    names = [_link_text(link, peers) for link in links]
+        totals[link] += number
+        by_link[link].append(count_text(kind, number))
+    # the worst link first
+    links = sorted(by_link, key=lambda link: (-totals[link], len(link), link))
+    texts = [and_listed(by_link[link], _MOST_NAMED) for link in links]
+    places = [f" on link {link_name(link, peers)}" if link else "" for link in links]
     if len(links) == 1:
-        place = f" on {names[0]}" if names[0] else ""
-        return replace(NVLINK_ERRORS, message=f"errors of NVLink{place} within the last hour: {texts[0]}")
-    parts = [f"{text} on {name}" if name else text for text, name in zip(texts, names, strict=True)]
-    return replace(NVLINK_ERRORS, message=f"{NVLINK_ERRORS.message}: {listed(parts, _MOST_NAMED, '; ')}")
-
-
-def _errors_text(errors: Sequence[tuple[LinkErrorKind, int]]) -> str:
-    return and_listed([count_text(kind, number) for kind, number in errors], _MOST_NAMED)
-
-
-def _link_text(link: str, peers: Mapping[str, str]) -> str:
-    return f"link {link_name(link, peers)}" if link else ""
+        return replace(NVLINK_ERRORS, message=f"errors of NVLink{places[0]} within the last hour: {texts[0]}")
+    parts = map(str.__add__, texts, places)
+    return replace(NVLINK_ERRORS, message=f"{NVLINK_ERRORS.message}: {listed([*parts], _MOST_NAMED, '; ')}")
