@@ -25,6 +25,7 @@ NO_SERVER_NAMED = "the kubeconfig names no API server -> give --kubeconfig or --
 CREDENTIALS = "getting credentials: "  # client-go's words: the kubeconfig's command for credentials fails
 _LOG_IN = "log in again, or install what the kubeconfig's users[].user.exec names"
 _VIEWER = "the ClusterRole pod-gpu-metrics-viewer (deploy/kubectl/viewer.yaml)"
+_LISTED_BY_VIEWER = ("pods", "services")
 _REPORTER = "the ClusterRole pod-gpu-metrics-reporter (deploy/kubectl/reporter.yaml)"
 
 
@@ -163,7 +164,8 @@ def _worded(reason: str, message: str) -> str:
     if right := _RIGHT.search(message):
         user, verb, resource, namespace = right.groups()
         where = f"in the namespace {namespace}" if namespace else "in all namespaces"
-        ask_for = _VIEWER if verb == "list" or resource.endswith("/proxy") else "it"
+        is_of_viewer = resource.endswith("/proxy") or (verb == "list" and resource in _LISTED_BY_VIEWER)
+        ask_for = _VIEWER if is_of_viewer else "this right"
         if resource.endswith(("/exec", "/log")):
             ask_for = _REPORTER
         return f"{user} may not {verb} {resource} {where} -> ask the cluster's admin for {ask_for}"

@@ -22,7 +22,7 @@ from exporter.model.device_row import DeviceRow, as_object
 from exporter.report.command import make, report
 from exporter.top.command import show, top
 from exporter.top.transport import Gone, TopReader
-from exporter.wording import listed
+from exporter.wording import escaped, listed
 
 PROGRAM = "kubectl gpu"
 _SHOW = "pod-gpu-metrics-exporter bundle show"
@@ -74,6 +74,10 @@ class _Asked:
 
     def own_namespace(self) -> str:
         return "" if self.is_any else self.namespace or self.kubectl.namespace()
+
+    def elsewhere(self, before: str = "") -> str:
+        """What shows more than one namespace, with words before it; "" if all are looked at already."""
+        return "" if self.is_any else f"{before}-A looks in all namespaces"
 
     def reader(self, *, of_pods_in: str = "") -> TopReader:
         """The reader of the exporter, or of dcgm-exporters; of all devices, or those of pods in a namespace."""
@@ -152,9 +156,11 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
     chosen = device_holders.who(rows, name, namespace) or device_holders.may_hold(rows, name, namespace)
     if not chosen:
         where = asked.namespace or ("all namespaces" if asked.is_any else "your namespace")
-        why = f"{PROGRAM} why {name} says why a pod has none; " if asked.wait is None else ""
+        remedies = [f"{PROGRAM} why {name} says why a pod has none"] if asked.wait is None else []
+        remedies += [asked.elsewhere()] if asked.elsewhere() else []
+        arrow = " -> " if remedies else ""
         raise ExporterError(
-            f"{name}: no pod in {where} that holds a GPU, no node and no GPU -> {why}-A looks in all namespaces"
+            f"{name}: no pod in {where} that holds a GPU, no node and no GPU{arrow}{'; '.join(remedies)}"
         )
     _write([*map(as_object, chosen)], output, device_holders.table(chosen, rows))
 
@@ -194,9 +200,11 @@ def queue(*, name: str | None, output: str | None, **given: Any) -> None:  # noq
         lines = [line for line in lines if line.is_called(name, namespace)]
         if not lines:
             there = f"there are {listed(named, _MOST_QUEUES)}" if named else "no pod here names one"
-            raise ExporterError(f"{name}: no such queue -> {there}; -A looks in all namespaces")
+            raise ExporterError(f"{name}: no such queue -> {there}{asked.elsewhere('; ')}")
     for words in read.not_read:
-        print(f"not read: {words}", file=sys.stderr)
+        print(escaped(f"not read: {words}"), file=sys.stderr)
+    if asked.namespace:
+        print(escaped(f"Of pods only those of the namespace {asked.namespace} are counted."), file=sys.stderr)
     content = {"queues": [line.as_json() for line in lines], "not_read": read.not_read}
     _write(content, output, queue_table.table(lines, datetime.now(UTC), with_pods=name is not None))
 

@@ -62,6 +62,10 @@ def read_queues(kubectl: Kubectl, namespace: str) -> ReadQueues:
     if version:
         for item in _listed(kubectl, f"/apis/{_KAI}/{version}/queues", "quotas of KAI Scheduler", read):
             quota = of_kai_queue(item)
+            if quota.name in read.quotas:
+                read.not_read.append(
+                    f"the quota of KAI Scheduler's queue {quota.name}: a ClusterQueue has the same name"
+                )
             read.quotas.setdefault(quota.name, quota)
     return read
 

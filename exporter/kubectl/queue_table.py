@@ -26,6 +26,7 @@ _OF_HOLDERS = ("POD", "NODE", "DEVICES", "IDLE")
 _UNKNOWN = "-"
 _NO_QUEUE = "(none)"
 _MOST_WHY_CHARS = 120
+_MOST_WAITING = 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,9 +75,14 @@ class QueueLine:
         return sorted({row.pod_name for row in self.rows})
 
     def is_called(self, name: str, namespace: str) -> bool:
-        """Whether a user means this queue: by its name, or by that of a LocalQueue, which may lack its namespace."""
-        names = (self.name, *self.local_queues)
-        return name in names or f"{namespace}/{name}" in names
+        """Whether a user means this queue: by its name, or by that of a LocalQueue, which may lack its namespace.
+
+        Such a LocalQueue is of `namespace`, or of any if that is "".
+        """
+        names = [self.name or _NO_QUEUE, *self.local_queues]
+        if name in names or f"{namespace}/{name}" in names:
+            return True
+        return not namespace and any(queue.partition("/")[2] == name for queue in names)
 
     def as_json(self) -> Object:
         """The line for programs. Without a quota that could be read, the fields about it are null."""
@@ -135,15 +141,22 @@ def lines_of(rows: Iterable[DeviceRow], read: ReadQueues) -> Sequence[QueueLine]
 
 
 def table(lines: Sequence[QueueLine], now: datetime, *, with_pods: bool) -> str:
-    """The lines for people, then the pods that hold devices (`with_pods`), and the pods that wait."""
+    """The lines for people, then the pods that hold devices (`with_pods`), and the pods that wait.
+
+    Without `with_pods` those that have waited longest, so that the lines of queues stay on the screen.
+    """
     tables = [plain_table([_TITLES, *map(_cells, lines)])]
     holders = [cells for line in lines for cells in _holders(line)]
     if with_pods and holders:
         tables.append(plain_table([_OF_HOLDERS, *holders]))
     waiting = [(line.name or _NO_QUEUE, pod) for line in lines for pod in line.waiting]
     waiting.sort(key=lambda named: named[1].since or "z")
-    if waiting:
-        tables.append(plain_table([_OF_WAITING, *(_waiting(name, pod, now) for name, pod in waiting)]))
+    shown = waiting if with_pods else waiting[:_MOST_WAITING]
+    if shown:
+        more = len(waiting) - len(shown)
+        rest = f"and {counted(more, 'pod')} more, which have waited for less; with QUEUE all of a queue are shown\n"
+        those = plain_table([_OF_WAITING, *(_waiting(name, pod, now) for name, pod in shown)])
+        tables.append(f"{those}{rest}" if more else those)
     return "\n".join(tables)
 
 

@@ -209,7 +209,7 @@ def test_without_rights_one_line_names_the_right(cluster: GpuCluster) -> None:
     )
     cluster.api.rules = [*cluster.viewer]
     assert cluster.line("why", pod.name, user=JANE) == (
-        "jane may not get pods in the namespace serving -> ask the cluster's admin for it"
+        "jane may not get pods in the namespace serving -> ask the cluster's admin for this right"
     )
 
 

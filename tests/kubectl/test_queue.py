@@ -179,6 +179,29 @@ def test_one_queue_pod_by_pod(queues: GpuCluster) -> None:
     assert queues.line("queue", "reserch") == (
         "reserch: no such queue -> there are batch, research; -A looks in all namespaces"
     )
+    assert queues.line("queue", "reserch", "-A") == "reserch: no such queue -> there are batch, research"
+    of_any = queues.gpu("queue", "user-queue", "-A")
+    assert of_any.out.splitlines()[1].startswith("research "), of_any
+    assert queues.gpu("queue", "(none)").out.splitlines()[1].startswith("(none) ")
+
+
+@pytest.mark.real
+def test_of_one_namespace_it_says_so(queues: GpuCluster) -> None:
+    ended = queues.gpu("queue", "-n", "serving")
+    assert ended.err == "Of pods only those of the namespace serving are counted.\n"
+    batch = next(line for line in ended.out.splitlines() if line.startswith("batch "))
+    assert batch.split()[4] == "0"
+
+
+@pytest.mark.real
+def test_a_name_of_both_schedulers_is_said(queues: GpuCluster) -> None:
+    """Labels of pods name queues without their scheduler."""
+    assert isinstance(queues.api, SimulatedApiServer)
+    queues.api.put(kai_queue("research", 3))
+    ended = queues.gpu("queue")
+    queues.remove("Queue", "research", "")
+    assert ended.err == ("not read: the quota of KAI Scheduler's queue research: a ClusterQueue has the same name\n")
+    assert next(line for line in ended.out.splitlines() if line.startswith("research ")).split()[2] == "12"
 
 
 @contextmanager
@@ -203,6 +226,9 @@ def test_what_may_not_be_read_is_said(queues: GpuCluster) -> None:
         "quotas of KAI Scheduler",
     ]
     assert all(line.startswith("not read: ") and "jane may not list" in line for line in said)
+    # deploy/kubectl/viewer.yaml gives the first, bound to the whole cluster, and none of the others
+    assert ["pod-gpu-metrics-viewer" in line for line in said] == [True, False, False, False]
+    assert said[1].endswith("clusterqueues in all namespaces -> ask the cluster's admin for this right")
     names = {line.split()[0] for line in ended.out.split("\n\n")[0].splitlines()[1:]}
     assert names == {"serving/user-queue", "(none)"}
     with rights(queues, ("", READ_PODS), ("", READ_QUEUES)):
@@ -274,6 +300,16 @@ def test_the_table() -> None:
     )
     lines = lines_of(rows, ReadQueues(quotas={"prod": quota}, waiting=[waiting]))
     assert table(lines, NOW, with_pods=True) == TABLE
+
+
+@pytest.mark.parametrize(("with_pods", "shown"), [(False, 20), (True, 25)])
+def test_those_who_wait_leave_the_queues_on_the_screen(*, with_pods: bool, shown: int) -> None:
+    pods = [waiting_pod(pending(f"p{number}")) for number in range(25)]
+    lines = lines_of([], ReadQueues(waiting=[pod for pod in pods if pod]))
+    waiting = table(lines, NOW, with_pods=with_pods).split("\n\n")[1].splitlines()[1:]
+    assert sum(line.startswith("serving/p") for line in waiting) == shown
+    rest = "and 5 pods more, which have waited for less; with QUEUE all of a queue are shown"
+    assert waiting[shown:] == ([] if with_pods else [rest])
 
 
 TABLE = """\
