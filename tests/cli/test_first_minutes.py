@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import exporter
 from exporter.cli.commands import COMMANDS
 from exporter.cli.main import commands
 from tests.support.places import ROOT
@@ -75,7 +76,8 @@ def without_simulator(tmp_path: Path) -> dict[str, str]:
     """The environment of a program that was installed without the simulator: its other files, by links."""
     package = tmp_path / "exporter"
     package.mkdir()
-    for path in (ROOT / "exporter").iterdir():
+    # not the checkout's: in the image the tests run with the image's own
+    for path in Path(exporter.__file__).parent.iterdir():
         if path.name not in ("simulator", "__pycache__"):
             (package / path.name).symlink_to(path)
     return {**os.environ, "PYTHONPATH": str(tmp_path)}
