@@ -27,7 +27,9 @@ from exporter.top.state import View
 from exporter.top.transport import Answered, Gone
 from exporter.wording import and_listed, counted, one_line
 
-_AT_ONCE = 64
+# One that hangs takes a place for twice the wait. So many hang at once where a NetworkPolicy is in the way, and the
+# others must have their turn.
+_AT_ONCE = 256
 _MOST_PODS = 10_000
 # dcgm-exporter reads its GPUs every 30 s unless it is told otherwise, so asking more often shows little
 _FRESH_SECONDS = 10.0
@@ -41,6 +43,7 @@ _SPEAKS_OTHER = ("EOF", "malformed HTTP response", "server gave HTTP response to
 _POLICY = "is the pod ready, and does a NetworkPolicy let the API server reach it?"
 _LOOK_AT_LOG = "look at the log of dcgm-exporter"
 _ASKS_FOR_MORE = "install the exporter on the nodes, which reads the page from nearby"
+_NOT_ASKED = "dcgm-exporter has not been asked yet, since too many others do not answer"
 _NONE_THERE = "no dcgm-exporter runs there"
 _NODE_SELECTOR = "does the nodeSelector of its DaemonSet leave the node out?"
 _PROCESSES = "dcgm-exporter's page has no processes -> install the exporter on the nodes"
@@ -177,6 +180,9 @@ class NothingInstalled:
         """The last answer of a node, unless it is older than a node that answers would let it be."""
         if node.last is not None and time.monotonic() - node.last_at < _STALE_SECONDS:
             return node.last
+
+        if node.asking is not None and not node.asking.running():
+            return PageAnswer(why_none=_NOT_ASKED, remedy="--wait gives it longer")
 
         return PageAnswer(
             why_none=f"dcgm-exporter gives no answer within {self.wait_seconds:g} s",

@@ -73,6 +73,28 @@ def asking(api: FakeApi, wait_seconds: float = 0.05) -> Iterator[NothingInstalle
             event.set()
 
 
+def test_those_that_hang_leave_the_others_their_turn() -> None:
+    """A NetworkPolicy may be in the way of most pods."""
+    hung = [f"h{number}" for number in range(200)]
+    api = FakeApi(*hung, "z")
+    api.held = {name: threading.Event() for name in hung}
+    with asking(api) as reader:
+        answer = reader.ask("devices")
+        assert {row.node_name for row in answer.rows} == {"z"}
+        assert {node.message for node in answer.shown.missing} == {"dcgm-exporter gives no answer within 0.05 s"}
+
+
+def test_who_was_not_asked_is_not_said_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nothing_installed, "_AT_ONCE", 2)
+    api = FakeApi("a", "h1", "h2", "z")
+    api.held = {"h1": threading.Event(), "h2": threading.Event()}
+    with asking(api) as reader:
+        missing = {node.name: node.message for node in reader.ask("devices").shown.missing}
+    silent = "dcgm-exporter gives no answer within 0.05 s"
+    not_asked = "dcgm-exporter has not been asked yet, since too many others do not answer"
+    assert missing == {"h1": silent, "h2": silent, "z": not_asked}
+
+
 def test_a_late_page_comes_with_a_later_look() -> None:
     api = FakeApi("n10", "n3", "n2", "n1")
     api.held["n2"] = threading.Event()
