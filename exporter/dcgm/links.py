@@ -61,7 +61,7 @@ KINDS: Final[Mapping[LinkErrorKind, LinkErrorWords]] = {
     "ecc_data": LinkErrorWords("ECC error of data", "ECC errors of data"),
     "rx_error": LinkErrorWords("bad packet", "bad packets"),
     "malformed_packet": LinkErrorWords("malformed packet", "malformed packets"),
-    "buffer_overrun": LinkErrorWords("packet dropped for want of space", "packets dropped for want of space"),
+    "buffer_overrun": LinkErrorWords("packet dropped for lack of space", "packets dropped for lack of space"),
     "remote": LinkErrorWords("packet that the other end marked as bad", "packets that the other end marked as bad"),
     "general": LinkErrorWords("packet with a wrong header", "packets with a wrong header"),
     "link_integrity": LinkErrorWords(

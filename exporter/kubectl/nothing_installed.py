@@ -1,4 +1,4 @@
-"""GPUs and their pods without this exporter: the pages of the dcgm-exporters that are there, and what pods ask for.
+"""GPUs and their pods without this exporter: by the pages of the cluster's dcgm-exporters, and by what pods ask for.
 
 Each dcgm-exporter is asked through the API server's proxy, all of them at once. What has answered by a deadline is
 shown, and the rest is named. A page that is late is shown at the next look.
@@ -284,10 +284,10 @@ def _is_forbidden(error: Gone) -> bool:
 
 def notes(rows: Iterable[DeviceRow]) -> Iterator[str]:
     """What nobody knows without the exporter on the nodes, in sentences."""
-    yield "Nobody has watched since when a pod holds a GPU, and since when it leaves it idle."
+    yield "No page says since when a pod holds a GPU or leaves it idle, and how healthy the GPU is."
     if any(row.gpu_shared for row in rows):
-        yield "Pods share GPUs: what each of them uses, no page says."
-    yield "The exporter on the nodes knows that, and the health of GPUs (docs/install.md)."
+        yield "Pods share GPUs: no page says what each of them uses."
+    yield "The exporter on the nodes knows it (docs/install.md)."
 
 
 def _why_nothing(answers: Mapping[str, PageAnswer]) -> str:

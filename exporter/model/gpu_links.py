@@ -55,7 +55,7 @@ class GpuLinks:
     fabric: Fabric = field(default_factory=Fabric)
 
     def beside(self, other: "GpuLinks") -> "GpuLinks":
-        """What both say; of a number that both say, its own counts."""
+        """What both say. If both say a number, this one's counts."""
         return replace(
             self,
             states={**other.states, **self.states},

@@ -71,7 +71,7 @@ class ContainerEnd:
 
     `id` is the runtime's id of the container that ended: each start of a container has another one. `reason` is the
     kubelet's word: Error, Completed, OOMKilled and others. `at_seconds` is finishedAt, in whole seconds since 1970.
-    `is_ordered`: somebody had the pod ended by then, who deleted, evicted or preempted it, or the kubelet did.
+    `is_ordered`: by then somebody, or the kubelet, had deleted, evicted or preempted the pod.
     """
 
     id: str

@@ -180,4 +180,4 @@ def test_a_page_that_names_several_pods_of_a_gpu_has_a_row_for_each() -> None:
         ("n1", "a", True, 97),
         ("n1", "b", True, 97),
     ]
-    assert "Pods share GPUs: what each of them uses, no page says." in notes(rows)
+    assert "Pods share GPUs: no page says what each of them uses." in notes(rows)

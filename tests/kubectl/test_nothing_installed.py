@@ -134,8 +134,8 @@ def test_who_and_idle_say_what_is_sure_and_what_is_not(small: DcgmCluster) -> No
         " not pass on (HTTP status 403) -> install the exporter on the nodes, which reads the page from nearby"
     )
     assert notes == [
-        "Nobody has watched since when a pod holds a GPU, and since when it leaves it idle.",
-        "The exporter on the nodes knows that, and the health of GPUs (docs/install.md).",
+        "No page says since when a pod holds a GPU or leaves it idle, and how healthy the GPU is.",
+        "The exporter on the nodes knows it (docs/install.md).",
     ]
 
 
@@ -169,7 +169,7 @@ def test_pages_of_every_kind(small: DcgmCluster) -> None:
     assert [(row["mig_instance_id"], row["mig_profile"], row["pod"]) for row in held] == [("9", "1g.10gb", "d")]
     shared = small.gpu("who", "shared", FLAG)
     assert "of a shared GPU dcgm-exporter names one pod only" in shared.out
-    assert "Pods share GPUs: what each of them uses, no page says." in shared.err
+    assert "Pods share GPUs: no page says what each of them uses." in shared.err
     assert (
         "the node down is missing: dcgm-exporter does not answer: error trying to reach service: dial tcp 127."
         in shared.err

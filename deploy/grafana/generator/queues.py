@@ -74,7 +74,7 @@ DASHBOARD = Dashboard(
                      f"sum(namespace:pods_waiting:sum{{{NAMESPACE}}}) or vector(0)"),
                 stat("GPUs waited for", "What they ask for.",
                      f"sum(namespace:gpu_waited_for:sum{{{NAMESPACE}}}) or vector(0)", GPUS),
-                stat("Longest wait", "Since the oldest of them was made.",
+                stat("Longest wait", "Since the oldest of them was created.",
                      f"max(namespace:gpu_wait_seconds:max{{{NAMESPACE}}}) or vector(0)", _SECONDS),
                 stat("Workloads pending", "Of Kueue: those that are not admitted.",
                      f"{_all('queue:workloads_pending:sum')} or vector(0)"),
