@@ -1,14 +1,14 @@
 """Signs: the values of a device that tell a kernel that works from one that only waits."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from exporter.accounts.device_columns import Columns, DeviceColumns
 from exporter.dcgm.fields import FIELDS
-from exporter.dividing.decimals import is_amount
 from exporter.model.devices import DeviceKey
 from exporter.model.nothing import NOTHING
-from exporter.model.pages import JoinedPage, Sampled
-from exporter.model.slices import ITEMS_A_SLICE, Work, listed
+from exporter.model.pages import JoinedPage
+from exporter.model.slices import Work
 
 _PERCENT = 100.0
 
@@ -52,79 +52,62 @@ class DeviceSigns:
 
 Signs = Mapping[DeviceKey, DeviceSigns]
 NO_SIGNS: Signs = NOTHING
-_Put = Callable[[DeviceSigns, float], None]
+# The fields of each column, and the number by which their values are divided.
+_COLUMNS: Sequence[tuple[Sequence[str], float]] = (
+    (["PROF_GR_ENGINE_ACTIVE"], 1.0),
+    (["DEV_GPU_UTIL"], _PERCENT),
+    (["DEV_POWER_USAGE"], 1.0),
+    (["PROF_PIPE_TENSOR_ACTIVE"], 1.0),
+    (["PROF_DRAM_ACTIVE"], 1.0),
+    (["DEV_MEM_COPY_UTIL"], _PERCENT),
+    ([f"PROF_PIPE_{pipe}_ACTIVE" for pipe in ("FP16", "FP32", "FP64", "INT")], 1.0),
+    (["PROF_PCIE_TX_BYTES"], 1.0),
+    (["PROF_PCIE_RX_BYTES"], 1.0),
+    (["PROF_NVLINK_TX_BYTES"], 1.0),
+    (["PROF_NVLINK_RX_BYTES"], 1.0),
+)
+_COLUMN_OF = {name: (number, per) for number, (names, per) in enumerate(_COLUMNS) for name in names}
 
 
-def _first(name: str, per: float = 1.0) -> _Put:
-    """Keeps the first value: a page may have a field under two names."""
-
-    def put(signs: DeviceSigns, value: float) -> None:
-        if getattr(signs, name) is None:
-            setattr(signs, name, value / per)
-
-    return put
-
-
-def _pipe(signs: DeviceSigns, value: float) -> None:
-    signs.pipes = max(signs.pipes or 0.0, value)
-
-
-def _sum(name: str) -> _Put:
-    def put(signs: DeviceSigns, value: float) -> None:
-        setattr(signs, name, (getattr(signs, name) or 0.0) + value)
-
-    return put
-
-
-_PUTS: Mapping[str, _Put] = {
-    "PROF_GR_ENGINE_ACTIVE": _first("gr_engine"),
-    "DEV_GPU_UTIL": _first("utilization", _PERCENT),
-    "DEV_POWER_USAGE": _first("power"),
-    "PROF_PIPE_TENSOR_ACTIVE": _first("tensor"),
-    "PROF_DRAM_ACTIVE": _first("dram"),
-    "DEV_MEM_COPY_UTIL": _first("copies", _PERCENT),
-    **dict.fromkeys([f"PROF_PIPE_{pipe}_ACTIVE" for pipe in ("FP16", "FP32", "FP64", "INT")], _pipe),
-    **dict.fromkeys(("PROF_PCIE_TX_BYTES", "PROF_PCIE_RX_BYTES"), _sum("pcie")),
-    **dict.fromkeys(("PROF_NVLINK_TX_BYTES", "PROF_NVLINK_RX_BYTES"), _sum("nvlink")),
-}
-# By family: what keeps the value, and the factor of its unit.
-_FAMILIES = {
-    name.encode(): (_PUTS[field.name], field.times / field.per) for name, field in FIELDS.items() if field.name in _PUTS
-}
-FAMILIES_OF_SIGNS = frozenset(_FAMILIES)
+def _families() -> Mapping[bytes, tuple[int, float]]:
+    """By family: its column, and the factor that makes its unit the attribute's."""
+    families: dict[bytes, tuple[int, float]] = {}
+    for name, field in FIELDS.items():
+        if field.name in _COLUMN_OF:
+            column, per = _COLUMN_OF[field.name]
+            families[name.encode()] = column, field.times / field.per / per
+    return families
 
 
 class SignsReader:
-    """Reads pages. It works out the place of each series once, and again when a page has other series."""
+    """Reads pages."""
 
     def __init__(self) -> None:
-        self._series: Sequence[Sampled] = ()
-        self._places: Sequence[tuple[DeviceKey, _Put, float] | None] = ()
+        self._columns = DeviceColumns(_families())
 
     def read(self, joined: JoinedPage) -> Work[Signs]:
         """The signs of every device on the page. Rows of a virtual GPU are left out."""
-        readings = yield from listed(joined.readings(FAMILIES_OF_SIGNS))
-        series = [sampled for sampled, _ in readings]
-        if series != self._series:
-            self._places = [_place(sampled) for sampled in series]
-            self._series = series
-        signs: dict[DeviceKey, DeviceSigns] = {}
-        for number, ((_, text), place) in enumerate(zip(readings, self._places, strict=True), start=1):
-            if not number % ITEMS_A_SLICE:
-                yield
-            if place is None or not is_amount(text):
-                continue
-            key, put, factor = place
-            of_device = signs.get(key)
-            if of_device is None:
-                of_device = signs[key] = DeviceSigns()
-            put(of_device, float(text) * factor)
-        return signs
+        columns = yield from self._columns.read(joined)
+        return {key: _signs(of_device) for key, of_device in columns.items()}
 
 
-def _place(sampled: Sampled) -> tuple[DeviceKey, _Put, float] | None:
-    subject = sampled.subject
-    if subject.vgpu:
-        return None
-    put, factor = _FAMILIES[sampled.name]
-    return subject.key, put, factor
+def _signs(columns: Columns) -> DeviceSigns:
+    """What the columns say. A page may have a field under two names: the first value counts."""
+    engine, utilization, power, tensor, dram, copies, pipes, *traffic = columns
+    pcie_sent, pcie_received, nvlink_sent, nvlink_received = traffic
+    return DeviceSigns(
+        gr_engine=engine[0] if engine else None,
+        utilization=utilization[0] if utilization else None,
+        power=power[0] if power else None,
+        tensor=tensor[0] if tensor else None,
+        dram=dram[0] if dram else None,
+        copies=copies[0] if copies else None,
+        pipes=max(pipes) if pipes else None,
+        pcie=_sum(pcie_sent, pcie_received),
+        nvlink=_sum(nvlink_sent, nvlink_received),
+    )
+
+
+def _sum(sent: Sequence[float], received: Sequence[float]) -> float | None:
+    """Both directions together; None if the page has neither."""
+    return sum([*sent[:1], *received[:1]]) if sent or received else None

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from exporter.accounts.device_values import FAMILIES_OF_MEMORY, DeviceValues
+from exporter.accounts.device_columns import Columns, DeviceColumns
 from exporter.accounts.entries import COUNTS, AmountFamily, Entry
 from exporter.accounts.out_of_memory import WINDOW_NS
+from exporter.dcgm.fields import FIELDS
 from exporter.model.accounts import SuspectedOutOfMemory, Suspicion
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import ContainerEnd, Owner, PodsOfNames
@@ -26,6 +27,12 @@ _MIB = 2**20
 _NO_MEMORY = 2
 _MOST_LOOKS = 64  # at the probe's counts, however short the interval
 Ends = Mapping[Owner, Sequence[ContainerEnd]]
+_FIELDS = ("DEV_FB_USED", "DEV_FB_TOTAL", "DEV_FB_FREE", "DEV_FB_RESERVED")
+_FAMILIES: Mapping[bytes, tuple[int, float]] = {
+    name.encode(): (_FIELDS.index(field.name), field.times / field.per)
+    for name, field in FIELDS.items()
+    if field.name in _FIELDS
+}
 _Device = tuple[Owner, str]  # a container, and the UUID of a GPU; "" if the probe does not know which one it is
 _Users = Mapping[DeviceKey, Sequence[tuple[Owner, float]]]
 
@@ -38,6 +45,16 @@ def ends_of(pods_of_names: PodsOfNames) -> Ends:
             for container, end in named.pod.ends.items():
                 ends.setdefault(Owner(namespace=namespace, pod=pod, container=container), []).append(end)
     return ends
+
+
+class DeviceMemory(NamedTuple):
+    """The memory of a device in MiB: what is in use, and all of it.
+
+    The whole may lack the reserved memory (half a percent or so), as not every page has it.
+    """
+
+    used: float
+    whole: float
 
 
 class Suspect(NamedTuple):
@@ -58,12 +75,13 @@ class Suspect(NamedTuple):
 class MemoryAtLook:
     """The memory of all devices at a look, and the ends of containers that are known by then.
 
-    `users` are the containers that use memory (MiB) of each device, as far as it is measured. `failed` counts the
+    `values` has the devices of which the page says both what is in use and all memory. `users` are the containers that
+    use memory (MiB) of each device, as far as it is measured. `failed` counts the
     allocations of the last minute that failed for lack of memory, by container and GPU. `clock_set_ns` is by how much
     the machine's clock was set since the process started. `suspects` are this look's suspicions, by container and end.
     """
 
-    values: DeviceValues
+    values: Mapping[DeviceKey, DeviceMemory]
     ends: Ends
     users: _Users
     failed: Mapping[_Device, int]
@@ -92,15 +110,16 @@ class MemoryLooks:
     """Reads the memory of each look. It remembers the probe's counts of the last minute, to know their growth."""
 
     def __init__(self) -> None:
+        self._columns = DeviceColumns(_FAMILIES)
         self._failed: deque[tuple[int, Mapping[_Device, int]]] = deque(maxlen=_MOST_LOOKS)
 
     def read(self, snapshot: Snapshot, ends: Ends | None, at_ns: int, clock_set_ns: int) -> Work[MemoryAtLook | None]:
         """The memory at a look of this moment; None if `ends` is None: nobody reads pods."""
         if ends is None:
             return None
-        values = DeviceValues()
+        values: Mapping[DeviceKey, DeviceMemory] = {}
         if snapshot.joined is not None:
-            yield from values.read(snapshot.joined.readings(FAMILIES_OF_MEMORY))
+            values = _memory_of((yield from self._columns.read(snapshot.joined)))
         failed = self._failed_lately(_failed_by(snapshot.cuda), at_ns) if snapshot.cuda is not None else {}
         return MemoryAtLook(
             values=values, ends=ends, users=_users_of(snapshot), failed=failed, clock_set_ns=clock_set_ns
@@ -119,6 +138,24 @@ class MemoryLooks:
             if number > before:
                 grown[device] = number - before
         return grown
+
+
+def _memory_of(columns: Mapping[DeviceKey, Columns]) -> Mapping[DeviceKey, DeviceMemory]:
+    """The memory of each device. If the page lacks what a GPU uses, it is the sum over its MIG instances."""
+    of_instances: dict[str, float] = {}
+    for key, of_device in columns.items():
+        if key.instance and of_device[0]:
+            of_instances[key.uuid] = of_instances.get(key.uuid, 0.0) + of_device[0][0]
+    memory: dict[DeviceKey, DeviceMemory] = {}
+    for key, of_device in columns.items():
+        used, total, free, reserved = of_device
+        in_use = used[0] if used else of_instances.get(key.uuid) if not key.instance else None
+        whole = total[0] if total else 0.0
+        if not total and used and free:
+            whole = used[0] + free[0] + (reserved[0] if reserved else 0.0)
+        if in_use is not None and whole > 0:
+            memory[key] = DeviceMemory(round(in_use, 3), round(whole, 3))
+    return memory
 
 
 def _failed_by(cuda: "CudaUses") -> Mapping[_Device, int]:

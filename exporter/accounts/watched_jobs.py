@@ -11,7 +11,7 @@ A job is not judged if a page lacks a field that these need, or if several conta
 docs/hangs.md says what looks alike.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from exporter.model.pods import Owner
 SECOND_NS = 1_000_000_000
 SUSPECTED_AFTER_NS = 600 * SECOND_NS
 # A page that is away, or a look that is late, for longer than this breaks off what was seen.
-_MOST_BLIND_NS = 60 * SECOND_NS
+MOST_BLIND_NS = 60 * SECOND_NS
 _RESIDENT = 0.95  # GR_ENGINE_ACTIVE is a mean, and the driver's utilisation wavers by a few percent
 _RESTS = 0.02  # of memory and tensor cores; MEM_COPY_UTIL comes in whole percents
 _PIPES_REST = 0.03  # a kernel that polls takes a few warps of the integer pipe
@@ -103,11 +103,11 @@ class _AtWork:
         self.usual = activity if self.last_ns is None else self.usual + _FORGETS * (activity - self.usual)
         self.last_ns = at_ns
 
-    def is_fresh(self, at_ns: int) -> bool:
+    def is_fresh(self, at_ns: int, most_blind_ns: int) -> bool:
         """Whether it worked for long, and up to a moment ago."""
         if self.last_ns is None or self.ns < SUSPECTED_AFTER_NS:
             return False
-        return at_ns - self.last_ns <= _MOST_BLIND_NS
+        return at_ns - self.last_ns <= most_blind_ns
 
 
 class WatchedJob:
@@ -129,12 +129,16 @@ class WatchedJob:
         self._burst_ns = 0
         self._work = _AtWork()
         self._is_whole = all(device.is_whole for device in held)
+        self._most_blind_ns = MOST_BLIND_NS
+        self._suspected: SuspectedHang | None = None
 
     def is_of(self, held: Sequence[JobDevice]) -> bool:
         """Whether these are the containers and devices that it watches."""
         return held == self._held
 
-    def look(self, signs: Signs, levels: Levels, at_ns: int) -> SuspectedHang | None:
+    def look(
+        self, signs: Signs, levels: Levels, at_ns: int, most_blind_ns: int = MOST_BLIND_NS
+    ) -> SuspectedHang | None:
         """The suspicion after this look; None if there is none.
 
         Args:
@@ -142,22 +146,26 @@ class WatchedJob:
                 only if they last.
             levels: the powers that were learned, by model.
             at_ns: the moment of the look, by a clock that never steps back.
+            most_blind_ns: how long blind looks, or none at all, break off nothing; what was suspected stays so long.
         """
         if not self._is_whole:
             return None
         seen = [signs[device.key] for device in self._held if device.key in signs]
-        if at_ns - self._seen_ns > _MOST_BLIND_NS:
+        self._most_blind_ns = most_blind_ns
+        if at_ns - self._seen_ns > most_blind_ns:
             self._waiting.end()
             self._starving.end()
             self._work = _AtWork()
+            self._suspected = None
         if len(seen) < len(self._held):
-            return None
+            return self._suspected
         step_ns = at_ns - self._seen_ns
         self._seen_ns = at_ns
         power = sum(sign.power or 0.0 for sign in seen)
         self._note_waiting(seen, levels, power, at_ns)
         self._note_starving(seen, power, step_ns, at_ns)
-        return self._suspicion(seen, levels, at_ns)
+        self._suspected = self._suspicion(seen, levels, at_ns)
+        return self._suspected
 
     def _note_waiting(self, seen: Sequence[DeviceSigns], levels: Levels, power: float, at_ns: int) -> None:
         for device, signs in zip(self._held, seen, strict=True):
@@ -173,7 +181,7 @@ class WatchedJob:
             self._starving.end()
             self._work.note(activity, step_ns, at_ns)
             return
-        is_open = self._starving.since_ns is not None or self._work.is_fresh(at_ns)
+        is_open = self._starving.since_ns is not None or self._work.is_fresh(at_ns, self._most_blind_ns)
         if not is_open or not all(_starves(signs, self._work.usual) for signs in seen):
             self._starving.end()
             return
@@ -264,26 +272,36 @@ def _mean(values: Iterable[float]) -> float:
     return sum(numbers) / len(numbers)
 
 
+Jobs = Mapping[Job, Sequence[JobDevice]]
+
+
+def jobs_of(held: Iterable[JobDevice]) -> Jobs:
+    """The devices in the hands of each job."""
+    by_job: dict[Job, list[JobDevice]] = {}
+    for device in held:
+        by_job.setdefault(device.job, []).append(device)
+    return by_job
+
+
 class WatchedJobs:
     """The jobs of a node that hold devices. A job begins anew if its containers or devices change."""
 
     def __init__(self) -> None:
         self._jobs: dict[Job, WatchedJob] = {}
 
-    def look(self, held: Iterable[JobDevice], signs: Signs, levels: Levels, at_ns: int) -> Sequence[SuspectedHang]:
+    def look(
+        self, jobs: Jobs, signs: Signs, levels: Levels, at_ns: int, most_blind_ns: int = MOST_BLIND_NS
+    ) -> Sequence[SuspectedHang]:
         """The suspicions after this look. Jobs that hold nothing any more are forgotten."""
-        by_job: dict[Job, list[JobDevice]] = {}
-        for device in held:
-            by_job.setdefault(device.job, []).append(device)
-        jobs: dict[Job, WatchedJob] = {}
+        watched_jobs: dict[Job, WatchedJob] = {}
         suspected: list[SuspectedHang] = []
-        for job, devices in by_job.items():
+        for job, devices in jobs.items():
             watched = self._jobs.get(job)
             if watched is None or not watched.is_of(devices):
                 watched = WatchedJob(devices, at_ns)
-            jobs[job] = watched
-            hang = watched.look(signs, levels, at_ns)
+            watched_jobs[job] = watched
+            hang = watched.look(signs, levels, at_ns, most_blind_ns)
             if hang is not None:
                 suspected.append(hang)
-        self._jobs = jobs
+        self._jobs = watched_jobs
         return sorted(suspected, key=lambda hang: hang.holders)

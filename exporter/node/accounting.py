@@ -128,7 +128,7 @@ class Accounting:
         except asyncio.CancelledError:
             at_once(work)  # finish, so that the last file has the whole look
             raise
-        await in_slices(kept.hang_watch.work_for(seen, kept.ledger.holders, kept.looked_at_ns))
+        await in_slices(kept.hang_watch.work_for(seen, kept.ledger.holders, kept.looked_at_ns, self.rules.interval_ns))
         accounts = kept.ledger.accounts
         await self.save()
         # shown only after the file is written: else a counter would fall if the process were killed in between

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from exporter.accounts.hang_signs import DeviceSigns
 from exporter.accounts.power_levels import PowersOfModels
-from exporter.accounts.watched_jobs import Job, JobDevice, WatchedJobs
+from exporter.accounts.watched_jobs import Job, JobDevice, WatchedJobs, jobs_of
 from exporter.model.devices import DeviceKey
 from exporter.model.pods import Owner
 
@@ -369,7 +369,7 @@ def said_of(trace: Trace) -> Sequence[str]:
             powers.settle()
         is_held = number >= len(trace.history)
         signs_of = dict(zip(keys, look, strict=True))
-        hangs = jobs.look(job if is_held else [], signs_of, powers.levels, at_ns)
+        hangs = jobs.look(jobs_of(job) if is_held else {}, signs_of, powers.levels, at_ns)
         if is_held:
             texts.append(hangs[0].reason if hangs else "")
     return texts

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from exporter.accounts.hang_signs import DeviceSigns
+from exporter.accounts.hang_signs import DeviceSigns, SignsReader
 from exporter.accounts.hang_watch import HangWatch
 from exporter.accounts.power_levels import MOST_MODELS, PowersOfModels
-from exporter.accounts.watched_jobs import Job, JobDevice, WatchedJobs
+from exporter.accounts.watched_jobs import Job, JobDevice, WatchedJobs, jobs_of
+from exporter.dcgm.fields import FIELDS
 from exporter.exposition.families import render
 from exporter.model.devices import DeviceKey, Owners
 from exporter.model.hangs import SuspectedHang
@@ -64,6 +65,7 @@ class Node:
     mig: Mapping[str, tuple[int, str, str]] = field(default_factory=dict)
     is_frozen: bool = False
     seconds: int = 0
+    every: int = EVERY
 
     def __post_init__(self) -> None:
         self.looks = Looks(mig=self.mig)
@@ -75,21 +77,23 @@ class Node:
             for family, value in values.items():
                 if family in self.lacks:
                     continue
-                waver = 0 if self.is_frozen or family != _DEV + "POWER_USAGE" else (self.seconds // EVERY) % 5
+                waver = 0 if self.is_frozen or family != _DEV + "POWER_USAGE" else (self.seconds // self.every) % 5
                 lines.append(row(family, f"{value + waver}", gpu, instance, profile))
         return "".join(lines)
 
     def does(self, held: Held, *gpus: Values, minutes: float, workloads: Mapping[str, str] | None = None) -> "Node":
         """All looks of some minutes, each with these values."""
-        for _ in range(round(minutes * 60) // EVERY):
+        for _ in range(round(minutes * 60) // self.every):
             self.look(self.page(*gpus), held, workloads)
         return self
 
     def look(self, page: str | None, held: Held, workloads: Mapping[str, str] | None = None) -> None:
-        self.seconds += EVERY
+        self.seconds += self.every
         snapshot = self.looks.snapshot(page, held, workloads=workloads)
         self.looks.at(self.seconds, page, held, workloads=workloads)
-        at_once(self.watch.work_for(snapshot, self.looks.ledger.holders, self.seconds * SECOND))
+        at_once(
+            self.watch.work_for(snapshot, self.looks.ledger.holders, self.seconds * SECOND, round(self.every * SECOND))
+        )
 
     def learned(self) -> "Node":
         """After some minutes in which the GPUs rested, and some in which they worked."""
@@ -283,6 +287,40 @@ def test_a_mig_instance_is_judged_by_its_own_counters() -> None:
         assert [hang.pods for hang in node.suspected] == ([(("ns-job", "job"),)] if is_judged else [])
 
 
+@pytest.mark.parametrize("every", [1, 10, 60, 90])
+def test_however_often_it_looks_it_says_the_same(every: int) -> None:
+    node = Node(every=every)
+    node.does({}, IDLE, IDLE, minutes=20).does({"other": whole(0, 1)}, TRAINS, TRAINS, minutes=20)
+    node.does(JOB, HANGS, HANGS, minutes=9)
+    assert not node.suspected
+    node.seconds += every // 2  # late
+    node.does(JOB, HANGS, HANGS, minutes=4)
+    assert [hang.reason for hang in node.suspected] == ["waiting_kernel"]
+
+
+def test_a_page_that_is_away_for_a_moment_changes_nothing_that_is_said() -> None:
+    node = Node().learned().does(JOB, HANGS, HANGS, minutes=12)
+    before = node.suspected
+    node.look(None, JOB)
+    assert node.suspected == before
+    node.does(JOB, HANGS, HANGS, minutes=1)
+    assert len(node.watch.hangs.events) == 1
+    for _ in range(4):
+        node.look(None, JOB)
+    assert not node.suspected
+
+
+def test_traffic_that_a_page_has_under_two_names_counts_once() -> None:
+    looks = Looks()
+    families = ("PROF_PCIE_TX_BYTES", "PROF_PCIE_RX_BYTES")
+    names = [name for name, of in FIELDS.items() if of.name in families]
+    assert len(names) > 2
+    joined = looks.snapshot("".join(row(name, "7") for name in names)).joined
+    assert joined is not None
+    (signs,) = at_once(SignsReader().read(joined)).values()
+    assert signs.pcie == 14
+
+
 @pytest.mark.parametrize("name", ["trainer", ""])
 def test_the_pods_of_a_workload_are_judged_together(name: str) -> None:
     """Without workloads, each pod by itself: one waits, and the other one works."""
@@ -300,5 +338,5 @@ def test_the_pods_of_a_workload_are_judged_together(name: str) -> None:
             waits: DeviceSigns(gr_engine=1.0, power=140.0 + watt, **at_rest),
             works: DeviceSigns(gr_engine=1.0, power=600.0 + watt, dram=0.4, tensor=0.4, pipes=0.1),
         }
-        hangs = jobs.look(held, signs, {}, look * EVERY * SECOND)
+        hangs = jobs.look(jobs_of(held), signs, {}, look * EVERY * SECOND)
     assert [hang.holders for hang in hangs] == ([] if name else [(owners[0],)])

@@ -52,13 +52,12 @@ class MemoryEnds:
 
     def _note(self, at_ns: int, device: Device[Entry], memory: MemoryAtLook) -> None:
         """Note a device's memory, if somebody holds it. Looks that saw the same are kept as one."""
-        holders = [entry for entry, _ in device.holders]
-        used = memory.values.memory_of(device.key)
-        whole = memory.values.all_memory_of(device.key)
-        if not holders or used is None or not whole:
+        of_device = memory.values.get(device.key)
+        if not device.holders or of_device is None:
             return
+        holders = [entry for entry, _ in device.holders]
         users = largest(memory.users.get(device.key, ()))
-        seen = SeenMemory(at_ns, at_ns, used, whole, holders, users)
+        seen = SeenMemory(at_ns, at_ns, *of_device, holders, users)
         looks = self.looks.setdefault(device.key.instance, [])
         if looks and looks[-1].is_same(seen):
             looks[-1].at_ns = at_ns
