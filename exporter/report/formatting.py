@@ -9,6 +9,7 @@ MOST_CHARS = 120
 _WIDE = frozenset("WF")
 _NOBODY = dict.fromkeys(("namespace", "pod", "workload"), "(nobody)")
 _NOBODY |= dict.fromkeys(("model", "node", "cluster"), "(unknown)")
+_NOBODY["queue"] = "(no queue)"
 # the numbers from which on fewer decimals are shown, and the least number that is not shown as <0.01
 _HUNDRED = 100
 _TEN_THOUSAND = 10_000

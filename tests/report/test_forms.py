@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.report.costs import Prices
-from exporter.report.formatting import fit, number, width
+from exporter.report.formatting import fit, name_of, number, width
 from exporter.report.forms import render_csv, render_json, render_table
 from exporter.report.groups import GroupBy
 from exporter.report.html_page import MOST_BARS, MOST_ROWS, bars_of_groups, columns_of_time, render_page
@@ -264,3 +264,12 @@ def test_numbers(value: float | None, shown: str) -> None:
 def test_a_text_is_fitted_to_its_columns(text: str, columns: int) -> None:
     assert width(fit(text, columns)) <= columns
     assert width(fit(text, columns)) >= columns - 1 or "…" in fit(text, columns)
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [("pod", "(nobody)"), ("node", "(unknown)"), ("queue", "(no queue)"), ("label:a", "(without this label)")],
+)
+def test_rows_without_a_group_have_words_of_what_is_missing(by: str, words: str) -> None:
+    assert name_of(None, by) == words
+    assert name_of("a", by) == "a"
