@@ -181,7 +181,7 @@ Reading = tuple[Sampled, bytes]  # a sample as it came in: its series and its va
 Readings = Callable[[frozenset[bytes]], Iterable[Reading]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class JoinedPage:
     """The page that goes out, and its samples. It is valid until a page or the owners change.
 

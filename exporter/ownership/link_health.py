@@ -1,5 +1,6 @@
 """The health of GPUs by their links: what pages and NVML say of them, put together, and the reasons that they give."""
 
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -109,7 +110,8 @@ class LinkHealth:
         self.happened: Sequence[tuple[str, str, Trouble]] = ()
         self.errors = LinkErrors()
         self.states = LinkStates()
-        self._joined: JoinedPage | None = None
+        # a page of 112 MIG instances has megabytes, so nobody keeps one that is read
+        self._last_page: weakref.ref[JoinedPage] | None = None
         self._page = _LinksOfPage()
         self._page_at = 0.0
         self._reading: Mapping[str, GpuLinks] = NOTHING
@@ -119,7 +121,7 @@ class LinkHealth:
         """Take in the page and NVML's last reading at this moment; None: there is none."""
         self.happened = ()
         links = reading.links if reading else NOTHING
-        is_new = joined is not self._joined
+        is_new = joined is not (self._last_page() if self._last_page else None)
         if not is_new and links is self._reading and at < self._due_at:
             return
         if is_new and joined is not None:
@@ -133,7 +135,7 @@ class LinkHealth:
             self._page_at = at
         elif at - self._page_at >= _GRACE_SECONDS:
             self._page = _LinksOfPage()
-        self._joined = joined
+        self._last_page = weakref.ref(joined) if joined is not None else None
         self._reading = links
         self._due_at = at + _AGAIN_SECONDS
         self.errors.read(self._counters() if is_new and joined is not None else None, at)

@@ -1,5 +1,7 @@
 """Links as they are: which are called down, the fabric, and what PCIe could be."""
 
+import gc
+import weakref
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -9,11 +11,13 @@ from exporter.model.driver import DriverReading
 from exporter.model.gpu_links import Fabric, GpuLinks, PcieLink
 from exporter.model.health import DeviceVerdict
 from exporter.model.link_events import ERRORS_BEGAN, WENT_DOWN
+from exporter.model.pages import JoinedPage
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.outputs.event_rows import event_rows, newest_event
 from exporter.ownership.labels import LabelPolicy
+from exporter.ownership.link_health import LinkHealth
 from exporter.ownership.link_states import FABRIC_SECONDS, LOAD_SECONDS
 from exporter.ownership.sample_rows import Attribution
 from exporter.ownership.verdicts import Verdicts
@@ -289,3 +293,15 @@ def test_events_show_what_happened_to_links_without_the_kernel_s_log() -> None:
     assert (shown["kind"], shown["name"], shown["device_uuid"]) == ("nvlink", ERRORS_BEGAN, GPU(0))
     assert shown["holders"] == [{"namespace": "ns-a", "pod": "a", "container": "main"}]
     assert newest_event(snapshot) == f"{NOW + 30:.3f} nvlink 1"
+
+
+def test_a_page_that_was_read_is_not_kept() -> None:
+    """One of 112 MIG instances has megabytes."""
+    page = JoinedPage(pieces=(), size=0, subjects={}, sample_count=0, rejected={})
+    health = LinkHealth()
+    at_once(health.read(page, None, NOW))
+    at_once(health.read(page, None, NOW + 60))
+    kept = weakref.ref(page)
+    del page
+    gc.collect()
+    assert kept() is None
