@@ -118,12 +118,12 @@ _SEEN = {
         " much was free"
     ),
     "suspected": (
-        f"the memory was full ({FULL * 100:.0f} % or more), at least {RISEN * 100:.0f} % of it filled up while the container held the"
-        " GPU, and the driver reported no XID of a program"
+        f"the memory was full ({FULL * 100:.0f} % or more), at least {RISEN * 100:.0f} % of it filled up while the"
+        " container held the GPU, and the driver reported no XID of a program"
     ),
     "possible": (
-        f"the memory was full, but it was as full all along; or other containers used {CROWDED * 100:.0f} % of it; or the"
-        " driver reported an XID of a program, such as 31 or 13: this may be the cause of the end, or follow from an"
+        f"the memory was full, but it was as full all along; or other containers used {CROWDED * 100:.0f} % of it; or"
+        " the driver reported an XID of a program, such as 31 or 13: this may be the cause of the end, or follow from an"
         " allocation that nobody checked"
     ),
 }
