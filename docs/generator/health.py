@@ -123,8 +123,8 @@ _SEEN = {
     ),
     "possible": (
         f"the memory was full, but it was as full all along; or other containers used {CROWDED * 100:.0f} % of it; or"
-        " the driver reported an XID of a program, such as 31 or 13: this may be the cause of the end, or follow from an"
-        " allocation that nobody checked"
+        " the driver reported an XID of a program, such as 31 or 13: this may be the cause of the end, or follow from"
+        " an allocation that nobody checked"
     ),
 }
 _NOT_SUSPECTED = """\
