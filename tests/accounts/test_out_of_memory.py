@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.accounts.entries import Entry
+from exporter.accounts.ledger import Rules
 from exporter.accounts.memory_looks import Ends, ends_of
 from exporter.accounts.out_of_memory import EndOfHolder, SeenMemory, judge
 from exporter.accounts.state_bytes import restore
@@ -271,6 +272,20 @@ def test_counts_and_looks_outlive_a_restart() -> None:
     looks.ledger = restore(dump(looks.ledger, moment), moment, moment)
     assert looks.ledger.accounts.suspicions == before
     looks.at(50, AFTER, {"a": whole(0)}, ended("a", 34))
+    assert counted(looks) == {("a", GPU(0), ""): {"suspected": 1}}
+
+
+@pytest.mark.parametrize("every", [1, 2, 10, 30])
+@pytest.mark.parametrize("later", [2, 15, 50])
+def test_however_often_it_looks_it_judges_an_end_that_is_told_later(every: int, later: int) -> None:
+    """A neighbour goes on, and its memory wavers at every look."""
+    looks = Looks(rules=Rules(interval_ns=every * SECOND))
+    held = {"a": whole(0), "b": whole(0)}
+    for seconds in range(0, 61, every):
+        looks.at(seconds, energy(f"{seconds}") + memory((0.4 + seconds / 105) * ALL_MIB), held, {})
+    for seconds in range(61, 61 + later + 2 * every, every):
+        page = energy(f"{seconds}") + memory(0.4 * ALL_MIB + seconds % 7)
+        looks.at(seconds, page, {"b": whole(0)}, ended("a", 61) if seconds >= 61 + later else {})
     assert counted(looks) == {("a", GPU(0), ""): {"suspected": 1}}
 
 

@@ -18,7 +18,9 @@ from exporter.model.devices import DeviceKey
 from exporter.model.pods import ContainerEnd, Owner
 
 FAMILIES = (FAMILY,)
-_MOST_LOOKS = 6  # a minute, at a look every 10 s
+_TOGETHER_NS = 10_000_000_000
+_CLOSE_LOOKS = 3
+_MOST_LOOKS = 24  # two for each ten seconds of two minutes
 _MOST_JUDGED = 64  # ends of two minutes
 _KEPT_NS = 2 * WINDOW_NS
 
@@ -63,6 +65,7 @@ class MemoryEnds:
             looks[-1].at_ns = at_ns
         else:
             looks.append(seen)
+            _thin_out(looks)
 
     def _judge(self, gpu: GpuAtLook, memory: MemoryAtLook, key: DeviceKey) -> None:
         """Judge the ends of those who held a device of late."""
@@ -98,6 +101,16 @@ class MemoryEnds:
             return False
         self.judged = [*self.judged, identity][-_MOST_JUDGED:]
         return True
+
+
+def _thin_out(looks: list[SeenMemory]) -> None:
+    """Of the last looks within ten seconds keep the fullest and the emptiest, as long as the holders stay the same."""
+    *before, newest = looks[-_CLOSE_LOOKS:]
+    if len(before) < _CLOSE_LOOKS - 1 or newest.since_at_ns - before[0].since_at_ns >= _TOGETHER_NS:
+        return
+    if all(look.holders == newest.holders for look in before):
+        _, between, _ = sorted((*before, newest), key=lambda look: look.ratio)
+        looks.remove(between)
 
 
 def _lately(gpu: GpuAtLook, ended_at_ns: int) -> Sequence[int]:
