@@ -25,13 +25,14 @@ _EXPORTER_4_8_3 = "4.6.0"  # the DCGM with which dcgm-exporter 4.8.3 came
 _BEFORE_4_8_3 = "4.5.3"
 _OWN_SINCE_4_8_3 = frozenset({"DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_XID_ERRORS_TOTAL"})
 _FAMILY = re.compile(rb"^(?:# TYPE )?(DCGM_\w+|dcgm_\w+)(?=[{ \t])", re.MULTILINE)
-# before 4.8.3 a value has no exponent, and six decimals or none
+# What dcgm-exporter 4.8.3 changed. Before it, a value has no exponent, and six decimals or none. Another vendor's
+# samples on the same page have a label hostname of their own.
 _WITH_EXPONENT = re.compile(rb"^DCGM_[^\n]*\} [0-9.]+e[+-][0-9]+\s*$", re.MULTILINE)
 _SIX_DECIMALS = re.compile(rb"^DCGM_[^\n]*\} [0-9]+\.[0-9]*0\s*$", re.MULTILINE)
-# another vendor's samples on the same page have a label hostname of their own
 _HOSTNAME_SINCE = re.compile(rb'^DCGM_\w+\{(?:[^\n]*,)?hostname="', re.MULTILINE)
 _HOSTNAME_BEFORE = re.compile(rb'^DCGM_\w+\{(?:[^\n]*,)?Hostname="', re.MULTILINE)
-_SLICE_BYTES = 256 * 1024
+_FORMS = (_HOSTNAME_SINCE, _HOSTNAME_BEFORE, _WITH_EXPONENT, _SIX_DECIMALS)
+_SLICE_BYTES = 128 * 1024  # a slice takes 10 ms
 
 
 # whose names a page has, by whether it has older and newer ones
@@ -48,16 +49,21 @@ class _GenerationSpan(NamedTuple):
 def generation_of(body: bytes) -> Work[PageGeneration]:
     """What a page can be of. Works in slices."""
     families: set[str] = set()
+    forms: set[re.Pattern[bytes]] = set()
     start = 0
     while start < len(body):
         end = body.find(b"\n", start + _SLICE_BYTES) + 1 or len(body)
         families.update(name.decode() for name in _FAMILY.findall(body, start, end))
+        forms.update(form for form in _FORMS if form not in forms and form.search(body, start, end))
         start = end
         yield
     if any(name.startswith("dcgm_") for name in families) and not any(name.startswith("DCGM_") for name in families):
         return PageGeneration(names=SHELL)
     book = dictionary()
-    return _by_form(_by_names(book, families), book, body, families)
+    yield
+    by_names = _by_names(book, families)
+    yield
+    return _by_form(by_names, book, body, forms, families)
 
 
 def _by_names(book: Dictionary, families: set[str]) -> PageGeneration:
@@ -103,14 +109,16 @@ def _changed(book: Dictionary) -> tuple[set[str], set[str]]:
     return older, newer
 
 
-def _by_form(page: PageGeneration, book: Dictionary, body: bytes, families: set[str]) -> PageGeneration:
-    """The same, narrowed by what dcgm-exporter 4.8.3 changed."""
+def _by_form(
+    page: PageGeneration, book: Dictionary, body: bytes, forms: set[re.Pattern[bytes]], families: set[str]
+) -> PageGeneration:
+    """The same, narrowed by what dcgm-exporter 4.8.3 changed; `forms` are those of _FORMS that the page has."""
     if not page.last or page.contradicts:
         return page
     place = book.generations.index
     first = place(page.first)
     last = place(page.last)
-    is_before, is_since = _sides_of_4_8_3(body, families)
+    is_before, is_since = _sides_of_4_8_3(forms, families)
     if is_since:
         first = max(first, place(_EXPORTER_4_8_3))
     if is_before:
@@ -120,13 +128,13 @@ def _by_form(page: PageGeneration, book: Dictionary, body: bytes, families: set[
     return replace(page, first=book.generations[first], last=book.generations[last], contradicts=first > last)
 
 
-def _sides_of_4_8_3(body: bytes, families: set[str]) -> tuple[bool, bool]:
+def _sides_of_4_8_3(forms: set[re.Pattern[bytes]], families: set[str]) -> tuple[bool, bool]:
     """Whether something on the page is from before dcgm-exporter 4.8.3, and whether something is from it or later.
 
     The form of values counts only if neither label nor family tells.
     """
-    is_before = _HOSTNAME_BEFORE.search(body) is not None
-    is_since = _HOSTNAME_SINCE.search(body) is not None or not families.isdisjoint(_OWN_SINCE_4_8_3)
+    is_before = _HOSTNAME_BEFORE in forms
+    is_since = _HOSTNAME_SINCE in forms or not families.isdisjoint(_OWN_SINCE_4_8_3)
     if is_before or is_since:
         return is_before, is_since
-    return _SIX_DECIMALS.search(body) is not None, _WITH_EXPONENT.search(body) is not None
+    return _SIX_DECIMALS in forms, _WITH_EXPONENT in forms
