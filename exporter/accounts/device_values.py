@@ -15,11 +15,12 @@ _USED = "DEV_FB_USED"
 _TOTAL = "DEV_FB_TOTAL"
 _FREE = "DEV_FB_FREE"
 _RESERVED = "DEV_FB_RESERVED"
+MEMORY_FIELDS = (_USED, _TOTAL, _FREE, _RESERVED)
 UTILIZATION = "DEV_GPU_UTIL"
 _FACTORS = {
     name.encode(): (field.name, field.times / field.per)
     for name, field in FIELDS.items()
-    if field.name in (_USED, UTILIZATION, _TOTAL, _FREE, _RESERVED)
+    if field.name in (UTILIZATION, *MEMORY_FIELDS)
 }
 FAMILIES_OF_DEVICES = frozenset(_FACTORS)
 FAMILIES_OF_MEMORY = frozenset(name for name, (field, _) in _FACTORS.items() if field != UTILIZATION)
@@ -63,15 +64,20 @@ class DeviceValues:
         return sum_of([self._values[key].get(_USED) for key in self._instances.get(device.uuid, ())])
 
     def all_memory_of(self, device: DeviceKey) -> float | None:
-        """All memory of a device, in MiB.
+        """All memory of a device, in MiB: see `all_memory`."""
+        used, total, free, reserved = (self.of(device, field) for field in MEMORY_FIELDS)
+        return all_memory(used, total, free, reserved)
 
-        It may lack the reserved memory (half a percent or so), as not every page has it.
-        """
-        total = self.of(device, _TOTAL)
-        if total is not None:
-            return total
-        used_and_free = sum_of([self.of(device, _USED), self.of(device, _FREE)])
-        return None if used_and_free is None else used_and_free + (self.of(device, _RESERVED) or 0.0)
+
+def all_memory(used: float | None, total: float | None, free: float | None, reserved: float | None) -> float | None:
+    """All memory of a device, by the values of MEMORY_FIELDS; None if they do not tell it.
+
+    It may lack the reserved memory (half a percent or so), as not every page has it.
+    """
+    if total is not None:
+        return total
+    used_and_free = sum_of([used, free])
+    return None if used_and_free is None else used_and_free + (reserved or 0.0)
 
 
 def sum_of(parts: Sequence[float | None]) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.accounts.device_columns import Columns, DeviceColumns
+from exporter.accounts.device_values import MEMORY_FIELDS, all_memory
 from exporter.accounts.entries import COUNTS, AmountFamily, Entry
 from exporter.accounts.out_of_memory import WINDOW_NS
 from exporter.dcgm.fields import FIELDS
@@ -27,11 +28,10 @@ _MIB = 2**20
 _NO_MEMORY = 2
 _MOST_LOOKS = 64  # at the probe's counts, however short the interval
 Ends = Mapping[Owner, Sequence[ContainerEnd]]
-_FIELDS = ("DEV_FB_USED", "DEV_FB_TOTAL", "DEV_FB_FREE", "DEV_FB_RESERVED")
 _FAMILIES: Mapping[bytes, tuple[int, float]] = {
-    name.encode(): (_FIELDS.index(field.name), field.times / field.per)
+    name.encode(): (MEMORY_FIELDS.index(field.name), field.times / field.per)
     for name, field in FIELDS.items()
-    if field.name in _FIELDS
+    if field.name in MEMORY_FIELDS
 }
 _Device = tuple[Owner, str]  # a container, and the UUID of a GPU; "" if the probe does not know which one it is
 _Users = Mapping[DeviceKey, Sequence[tuple[Owner, float]]]
@@ -48,10 +48,7 @@ def ends_of(pods_of_names: PodsOfNames) -> Ends:
 
 
 class DeviceMemory(NamedTuple):
-    """The memory of a device in MiB: what is in use, and all of it.
-
-    The whole may lack the reserved memory (half a percent or so), as not every page has it.
-    """
+    """The memory of a device in MiB: what is in use, and all of it (`all_memory`)."""
 
     used: float
     whole: float
@@ -76,9 +73,9 @@ class MemoryAtLook:
     """The memory of all devices at a look, and the ends of containers that are known by then.
 
     `values` has the devices of which the page says both what is in use and all memory. `users` are the containers that
-    use memory (MiB) of each device, as far as it is measured. `failed` counts the
-    allocations of the last minute that failed for lack of memory, by container and GPU. `clock_set_ns` is by how much
-    the machine's clock was set since the process started. `suspects` are this look's suspicions, by container and end.
+    use memory (MiB) of each device, as far as it is measured. `failed` counts the allocations of the last minute that
+    failed for lack of memory, by container and GPU. `clock_set_ns` is by how much the machine's clock was set since the
+    process started. `suspects` are this look's suspicions, by container and end.
     """
 
     values: Mapping[DeviceKey, DeviceMemory]
@@ -148,11 +145,9 @@ def _memory_of(columns: Mapping[DeviceKey, Columns]) -> Mapping[DeviceKey, Devic
             of_instances[key.uuid] = of_instances.get(key.uuid, 0.0) + of_device[0][0]
     memory: dict[DeviceKey, DeviceMemory] = {}
     for key, of_device in columns.items():
-        used, total, free, reserved = of_device
-        in_use = used[0] if used else of_instances.get(key.uuid) if not key.instance else None
-        whole = total[0] if total else 0.0
-        if not total and used and free:
-            whole = used[0] + free[0] + (reserved[0] if reserved else 0.0)
+        used, total, free, reserved = (values[0] if values else None for values in of_device)
+        whole = all_memory(used, total, free, reserved) or 0.0
+        in_use = of_instances.get(key.uuid) if used is None and not key.instance else used
         if in_use is not None and whole > 0:
             memory[key] = DeviceMemory(round(in_use, 3), round(whole, 3))
     return memory
