@@ -91,12 +91,17 @@ def no_proxy_is_left(cluster: DcgmCluster) -> bool:
 # issue 26, "Must show" 5
 def test_the_first_useful_lines_of_forty_six_nodes(fleet: DcgmCluster, capsys: pytest.CaptureFixture[str]) -> None:
     tries: list[Run] = []
-    is_quick = False
-    while len(tries) < TRIES and not is_quick:
+    is_quick = is_whole = False
+    wait_seconds = WAIT_SECONDS / 2
+    while len(tries) < TRIES and not (is_quick and is_whole):
+        # on a busy machine some of the pages take longer than 2 s
+        wait_seconds *= 2
         # what the machine needs for the programs alone: a busy one needs more for all of it
         alone = fleet.kubectl("gpu", "top", "--once", FLAG, "--exporter", "nowhere").seconds
-        tries.append(fleet.kubectl("gpu", "top", "--once", FLAG))
-        is_quick = tries[-1].seconds < max(FIRST_LINE_SECONDS, WAIT_SECONDS + 5 * alone)
+        longer = ("--wait", f"{wait_seconds:g}s") if tries else ()
+        tries.append(fleet.kubectl("gpu", "top", "--once", FLAG, *longer))
+        is_quick = tries[-1].seconds < max(FIRST_LINE_SECONDS, wait_seconds + 5 * alone)
+        is_whole = "345 GPUs" in tries[-1].out
     with capsys.disabled():
         seconds = ", ".join(f"{ended.seconds:.1f} s" for ended in tries)
         sys.stdout.write(f"\n46 dcgm-exporters, one of which hangs: all that the others say after {seconds}\n")
@@ -108,7 +113,7 @@ def test_the_first_useful_lines_of_forty_six_nodes(fleet: DcgmCluster, capsys: p
         "missing gpu-45: dcgm-exporter asks for a password or a token, which the API server's proxy does not pass"
         in shown.out
     )
-    assert "missing gpu-46: dcgm-exporter gives no answer within 2 s: --wait gives it longer" in shown.out
+    assert f"missing gpu-46: dcgm-exporter gives no answer within {wait_seconds:g} s: --wait gives it" in shown.out
     for node, holder in (("gpu-7 ", "ml/train-7 "), ("gpu-41", "ml/whole"), ("gpu-42", "ml/one"), ("gpu-44", "free")):
         lines = [line for line in shown.out.splitlines() if line.startswith(f"{node} ")]
         assert holder in lines[0], lines
