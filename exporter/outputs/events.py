@@ -5,7 +5,10 @@ import json
 from exporter.outputs.event_rows import event_rows
 from exporter.outputs.output import JSON_FORMAT, Answer, Look, Need, Output, answer, json_refusal
 
-_OFF = "the kernel's log is not read: set --kernel-log.mode on, and give the exporter /dev/kmsg (docs/install.md)"
+_OFF = (
+    "there is no event, and the kernel's log is not read: set --kernel-log.mode on, and give the exporter /dev/kmsg"
+    " (docs/install.md)"
+)
 
 
 def _make(look: Look) -> Answer:
