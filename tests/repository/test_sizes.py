@@ -20,7 +20,7 @@ FUNCTIONS_WITH_MORE_LINES = 0
 # Nodes of the syntax tree: how much there is to read, however it is laid out. A limit of lines is met by pressing more
 # into each of them. A name for a step, or a blank line, costs little here; what is said once instead of twice pays.
 # Whoever adds what users asked for raises it in the same commit; whoever changes only how it is said does not.
-MOST_NODES_OF_THE_EXPORTER = 600_000
+MOST_NODES_OF_THE_EXPORTER = 560_500
 MOST_NODES_A_LINE = 6.8
 FILES_THAT_SHARE_A_NAME = 37
 # Variables of loops and lambdas that do not say what they stand for: `for each in devices`.
