@@ -11,12 +11,13 @@ import pytest
 from benchmarks.stops import LIMIT_MIB, LOOK, PAGES, PATHS, stops_of
 from exporter.exposition.series import MOST_DEVICES
 from tests.support.exporter import Start
+from tests.support.machine_pace import seconds_of
 from tests.support.simulated import Container, Pod, SimulatedNode
 
 MIB = 1024 * 1024
-# The longest time without a pause, by `_a_while`, which takes 3 ms where docs/performance.md has at most 100 ms.
+# The longest time without a pause, in pieces of work, each of 3 ms where docs/performance.md has at most 100 ms.
 # Others on a machine make it up to twice that; what is not done in slices takes 500 and more.
-MOST_WHILES = 60
+MOST_PIECES = 60
 
 
 def settled(path: Path, page: bytes) -> str:
@@ -35,19 +36,6 @@ ORDINARY = b"".join(
     % (number % 100, number // 100, number // 100, number)
     for number in range(49_000)
 )
-
-
-def _a_while() -> float:
-    """CPU seconds of a piece of work that is always the same: what a time is measured by on any machine."""
-    before = time.thread_time()
-    texts = {number: f"{number}" for number in range(20_000)}
-    assert sum(map(len, texts.values())) == 88_890
-    return time.thread_time() - before
-
-
-def most_seconds() -> float:
-    """MOST_WHILES as the machine is now."""
-    return MOST_WHILES * sorted(_a_while() for _ in range(9))[4]
 
 
 # issue 7, line 22; issue 15, line 26
@@ -72,7 +60,7 @@ async def test_a_hostile_page_stops_nobody(start: Start, tmp_path: Path, page: b
     assert said in own
     stops = await asyncio.to_thread(stops_of, page, paths=("/gpu/metrics", "/metrics"), rounds=1)
     # 24 s it was once, and 1 to 3 s for the ordinary one
-    assert max(stop.longest for stop in stops.values()) < most_seconds(), stops
+    assert max(stop.longest for stop in stops.values()) < seconds_of(MOST_PIECES), stops
 
 
 # issue 15, line 18
@@ -81,7 +69,7 @@ async def test_a_hostile_page_stops_nobody(start: Start, tmp_path: Path, page: b
 def test_no_path_stops_the_loop_nor_passes_the_memory_limit(name: str) -> None:
     stops = stops_of(PAGES[name](), rounds=1)
     assert {*stops} == {*PATHS, LOOK}
-    assert {path: stop for path, stop in stops.items() if stop.longest > most_seconds()} == {}
+    assert {path: stop for path, stop in stops.items() if stop.longest > seconds_of(MOST_PIECES)} == {}
     assert max(stop.most_mib for stop in stops.values()) < LIMIT_MIB
 
 

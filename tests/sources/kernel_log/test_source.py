@@ -17,6 +17,7 @@ from exporter.ownership.kernel_events import MOST_EVENTS, MOST_WAITING, KernelEv
 from exporter.sources.kernel_log.kernel_log_source import DEVICE, KernelLog
 from exporter.telemetry import Telemetry
 from tests.sources.kernel_log.test_lines import FORMS
+from tests.support.machine_pace import seconds_of
 from tests.support.waiting import until
 
 XID = "NVRM: Xid (PCI:0000:65:00): {}, pid={}, name=python3, Ch 00000001"
@@ -172,7 +173,7 @@ async def test_a_flood_is_bounded_and_counted_and_never_stops_the_loop(pipe: Pip
         await until(lambda: pipe.telemetry.kernel_records["read"] == lines, seconds=120)
 
     longest = await longest_stop(flood)
-    assert longest < 0.05
+    assert longest < seconds_of(30)  # usually 5 pieces of work, and hundreds where it is not done in slices
     assert len(pipe.events.newest) == MOST_EVENTS
     assert pipe.telemetry.kernel_records["lost"] == 0
     assert pipe.telemetry.kernel_records["dropped"] > lines / 2
