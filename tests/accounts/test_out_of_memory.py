@@ -43,7 +43,7 @@ class Case:
 
 
 def of_end(**fields: object) -> ContainerEnd:
-    return replace(ERROR, **fields)  # type: ignore[arg-type]
+    return replace(ERROR, **fields)  # type: ignore[arg-type]  # fields by their names
 
 
 def judged(case: Case) -> SuspectedOutOfMemory | None:

@@ -9,6 +9,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,13 @@ def made_fleet() -> list[GpuNode]:
         )
         for number in range(1, 41)
     ]
-    plain = {"with_k": False, "labels": CHART, "namespace": "monitoring"}
+    plain = partial(GpuNode, with_k=False, labels=CHART, namespace="monitoring")
     return [
         *nodes,
-        GpuNode(name="gpu-41", holders=dict.fromkeys(range(8), "ml/whole"), busy=frozenset(range(8)), **plain),  # type: ignore[arg-type]
-        GpuNode(name="gpu-42", gpus=1, holders={0: "ml/one"}, **plain),  # type: ignore[arg-type]
-        GpuNode(name="gpu-43", holders={0: "ml/two", 5: "ml/two", 6: "dev/three"}, busy=frozenset({0}), **plain),  # type: ignore[arg-type]
-        GpuNode(name="gpu-44", **plain),  # type: ignore[arg-type]
+        plain(name="gpu-41", holders=dict.fromkeys(range(8), "ml/whole"), busy=frozenset(range(8))),
+        plain(name="gpu-42", gpus=1, holders={0: "ml/one"}),
+        plain(name="gpu-43", holders={0: "ml/two", 5: "ml/two", 6: "dev/three"}, busy=frozenset({0})),
+        plain(name="gpu-44"),
         GpuNode(name="gpu-45", refuses=FORBIDDEN),
         GpuNode(name="gpu-46", refuses=HANG),
     ]

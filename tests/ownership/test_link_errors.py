@@ -142,7 +142,7 @@ def test_a_page_of_anything_is_no_error(value: str, label: str) -> None:
 
 def test_a_peer_is_named_and_only_the_worst_links_are() -> None:
     errors = {("replay", str(link)): 10 * link for link in (2, 5, 11, 17)}
-    reason = reason_of_links(errors, {"17": "GPU 1"})  # type: ignore[arg-type]
+    reason = reason_of_links(errors, {"17": "GPU 1"})  # type: ignore[arg-type]  # kinds are words here
     assert reason.message == (
         "errors of NVLink within the last hour: 170 replays on link 17 (to GPU 1); 110 replays on link 11;"
         " 50 replays on link 5; and 1 more"

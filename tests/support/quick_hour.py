@@ -47,14 +47,14 @@ class _Loop(asyncio.SelectorEventLoop):
 
 async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
     """What was answered."""
-    from exporter.simulator.fail_flag import Fails  # noqa: PLC0415
-    from exporter.simulator.scheduler import Scheduler  # noqa: PLC0415
+    from exporter.simulator.fail_flag import Fails  # noqa: PLC0415 - only now the clock is another one
+    from exporter.simulator.scheduler import Scheduler  # noqa: PLC0415 - only now the clock is another one
     from exporter.simulator.simulated_node import SimulatedNode  # noqa: PLC0415 - only now the clock is another one
-    from exporter.simulator.world import World  # noqa: PLC0415
-    from exporter.sources.nvml.nvml_source import Nvml  # noqa: PLC0415
-    from tests.node.test_accounting import node_of  # noqa: PLC0415
-    from tests.support.exporter import config_of, running  # noqa: PLC0415
-    from tests.support.waiting import until  # noqa: PLC0415
+    from exporter.simulator.world import World  # noqa: PLC0415 - only now the clock is another one
+    from exporter.sources.nvml.nvml_source import Nvml  # noqa: PLC0415 - only now the clock is another one
+    from tests.node.test_accounting import node_of  # noqa: PLC0415 - only now the clock is another one
+    from tests.support.exporter import config_of, running  # noqa: PLC0415 - only now the clock is another one
+    from tests.support.waiting import until  # noqa: PLC0415 - only now the clock is another one
 
     class Careful(Scheduler):
         """One whose pods do not crash."""
