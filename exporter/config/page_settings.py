@@ -66,8 +66,8 @@ class DcgmSettings:
     max_bytes: int = setting(
         "dcgm.max-bytes",
         SettingKind(parsers.positive_integer, "a whole number of bytes above 0", "BYTES"),
-        "A page larger than this, counted after decompression, is a failure. A memory limit of 128Mi bears any page of"
-        " this size.",
+        "A page larger than this, counted after decompression, is a failure. A memory limit of 160Mi bears any page of"
+        " this size; the shipped limit is 256Mi.",
         default="6291456",
     )
     http_config_file: str | None = optional(
