@@ -269,33 +269,38 @@ def _with_folder(dictionary: Dictionary, folder: Path) -> Dictionary:
 
 def known_names(text: str) -> dict[str, set[str]]:
     """The names that each go-dcgm knows, the oldest version first, from go-dcgm-names.tsv."""
-    known: dict[str, set[str]] = {}
+    names_by_version: dict[str, set[str]] = {}
     for line in text.splitlines():
         if not line.startswith("#"):
             versions, name = line.split("\t")
             for version in versions.split(","):
-                known.setdefault(version, set()).add(name)
-    return dict(sorted(known.items(), key=lambda of_version: _in_order(of_version[0])))
+                names_by_version.setdefault(version, set()).add(name)
+    return dict(sorted(names_by_version.items(), key=lambda of_version: _in_order(of_version[0])))
 
 
-def _known_text(known: Mapping[str, set[str]]) -> str:
-    names = sorted(set().union(*known.values()))
-    lines = [f"{','.join(version for version in known if name in known[version])}\t{name}\n" for name in names]
+def _known_text(names_by_version: Mapping[str, set[str]]) -> str:
+    names = sorted(set().union(*names_by_version.values()))
+    lines = [
+        f"{','.join(version for version in names_by_version if name in names_by_version[version])}\t{name}\n"
+        for name in names
+    ]
     return "".join((_KNOWN_HEAD, *lines))
 
 
 def main(arguments: list[str]) -> int:
     """Read the folder, write the files, and print what they disagree on."""
     dictionary = read(DICTIONARY.read_text().splitlines())
-    known = known_names(KNOWN.read_text())
+    names_by_version = known_names(KNOWN.read_text())
     for folder in map(Path, arguments):
         dictionary = _with_folder(dictionary, folder)
-        known |= {path.stem: known_to_go(path.read_text()) for path in folder.glob("*.go")}
-        known = dict(sorted(known.items(), key=lambda of_version: _in_order(of_version[0])))
+        names_by_version |= {path.stem: known_to_go(path.read_text()) for path in folder.glob("*.go")}
+        names_by_version = dict(sorted(names_by_version.items(), key=lambda of_version: _in_order(of_version[0])))
         DICTIONARY.write_text(as_text(dictionary))
-        KNOWN.write_text(_known_text(known))
+        KNOWN.write_text(_known_text(names_by_version))
         TABLE.write_text(mended(dictionary, TABLE.read_text()))
-    complaints = [complaint for row in rows(TABLE.read_text()) for complaint in disagreements(dictionary, known, row)]
+    complaints = [
+        complaint for row in rows(TABLE.read_text()) for complaint in disagreements(dictionary, names_by_version, row)
+    ]
     sys.stdout.write("\n".join(complaints or ["table.json agrees with DCGM's headers"]) + "\n")
     return 1 if complaints else 0
 

@@ -51,24 +51,34 @@ class GroupBy:
 
     def name_of(self, key: RowKey, labels: Mapping[str, str], model: str, names: "GroupNames") -> str | None:
         """The group of a row; None if nobody held the device, or the group is unknown."""
+        if self.kind in OF_GPUS:
+            return self._group_of_gpus(key, model, names) or None
+        return self._group_of_holder(key, labels, names)
+
+    def _group_of_gpus(self, key: RowKey, model: str, names: "GroupNames") -> str:
         match self.kind:
             case "model":
-                return model or None
-            case "cluster":
-                return key.cluster or None
+                return model
+            case "node" if not names.has_clusters:
+                return key.node
             case "node":
-                return (key.place if names.has_clusters else key.node) or None
+                return key.place
+        return key.cluster
+
+    def _group_of_holder(self, key: RowKey, labels: Mapping[str, str], names: "GroupNames") -> str | None:
+        cluster = names.cluster(key)
+        match self.kind:
             case "workload":
                 return names.name_of(key, labels)
-            case "queue":
-                queue = labels.get(_QUEUE)
-                return place_of(names.cluster(key), queue) if queue else None
             case "label":
                 return next((labels[name] for name in self.label_names if labels.get(name)), None)
-            case "pod":
-                return place_of(names.cluster(key), f"{key.namespace}/{key.pod}") if key.pod else None
+            case "queue" if labels.get(_QUEUE):
+                return place_of(cluster, labels[_QUEUE])
+            case "pod" if key.pod:
+                return place_of(cluster, f"{key.namespace}/{key.pod}")
             case "namespace":
                 return key.namespace or None
+        return None
 
 
 def read_by(text: str) -> GroupBy:

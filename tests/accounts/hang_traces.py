@@ -396,11 +396,11 @@ Scores = Mapping[tuple[str, str], Score]  # by kind and page
 
 
 def scores(seed: int, of_each: int = OF_EACH) -> Scores:
-    """The scores. What is said is wrong if the job does not hang then, or for another reason."""
+    """The scores. What is suspicions is wrong if the job does not hang then, or for another reason."""
     made: dict[tuple[str, str], Score] = {}
     for trace in traces(seed, of_each):
-        said = said_of(trace)
-        pairs = Counter((text, truth) for text, truth in zip(said, trace.truth, strict=True) if text)
+        suspicions = said_of(trace)
+        pairs = Counter((text, truth) for text, truth in zip(suspicions, trace.truth, strict=True) if text)
         is_wrong = any(text != truth for text, truth in pairs)
         is_right = any(text == truth for text, truth in pairs)
         score = Score(1, is_right, is_wrong, is_wrong and trace.looks_alike)

@@ -135,8 +135,8 @@ def test_each_name_that_changed_with_dcgm_4_6_is_renamed_both_ways() -> None:
     # 325 with 4.6.0, and 36 with 4.6.1
     assert len(pairs) == len(set(pairs)) == 361
     assert set(SEEN_IN_4_6) <= set(pairs)
-    known = known_to("4.6.1")
-    assert [name for pair in pairs for name in pair if name not in known] == []
+    names_of_4_6 = known_to("4.6.1")
+    assert [name for pair in pairs for name in pair if name not in names_of_4_6] == []
     older, newer, labels = names_in(OLDER), names_in(NEWER), label_names_in(NEWER)
     others = {old: new for old, new in pairs if old in newer and newer[old].name != new}
     # 4.9 has a field in bytes of its own

@@ -256,9 +256,9 @@ def test_a_kubeconfig_that_leads_nowhere_is_named(small: DcgmCluster) -> None:
     for command in (NO_PLUGIN, PLUGIN_FAILS):
         config = kubeconfig_with(small, command)
         for words in (("idle", FLAG), ("queue",)):
-            said = small.gpu(*words, "--kubeconfig", config).err
-            assert said.startswith("kubectl gpu: kubectl gets no credentials: exec: "), said
-            assert said.endswith(" -> log in again, or install what the kubeconfig's users[].user.exec names\n"), said
+            error = small.gpu(*words, "--kubeconfig", config).err
+            assert error.startswith("kubectl gpu: kubectl gets no credentials: exec: "), error
+            assert error.endswith(" -> log in again, or install what the kubeconfig's users[].user.exec names\n"), error
 
 
 def test_names_reach_the_terminal_without_its_escapes(small: DcgmCluster) -> None:

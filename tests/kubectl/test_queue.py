@@ -118,11 +118,11 @@ def queues(cluster: GpuCluster) -> Iterator[GpuCluster]:
     for node in cluster.nodes:
         for pod in node.world.pods:
             label_of = {"serving": "kueue.x-k8s.io/queue-name", "notebooks": "kai.scheduler/queue"}.get(pod.namespace)
-            known = api.get("Pod", pod.namespace, pod.name)
-            assert known is not None
-            before.append(known)
+            as_it_was = api.get("Pod", pod.namespace, pod.name)
+            assert as_it_was is not None
+            before.append(as_it_was)
             labels = {label_of: "user-queue" if pod.namespace == "serving" else "batch"} if label_of else {}
-            api.put({**known, "metadata": {**known["metadata"], "labels": labels}})
+            api.put({**as_it_was, "metadata": {**as_it_was["metadata"], "labels": labels}})
     yield cluster
     api.rules = rules
     for item in before:
@@ -218,17 +218,17 @@ def test_what_may_not_be_read_is_said(queues: GpuCluster) -> None:
     with rights(queues, ("serving", READ_PODS)):
         ended = queues.gpu("queue", user=JANE)
     assert ended.code == 0
-    said = ended.err.splitlines()
-    assert [line.partition(": ")[2].partition(": ")[0] for line in said] == [
+    lines = ended.err.splitlines()
+    assert [line.partition(": ")[2].partition(": ")[0] for line in lines] == [
         "pods that wait in other namespaces than serving",
         "quotas of Kueue",
         "which ClusterQueue a LocalQueue feeds",
         "quotas of KAI Scheduler",
     ]
-    assert all(line.startswith("not read: ") and "jane may not list" in line for line in said)
+    assert all(line.startswith("not read: ") and "jane may not list" in line for line in lines)
     # deploy/kubectl/viewer.yaml gives the first, bound to the whole cluster, and none of the others
-    assert ["pod-gpu-metrics-viewer" in line for line in said] == [True, False, False, False]
-    assert said[1].endswith("clusterqueues in all namespaces -> ask the cluster's admin for this right")
+    assert ["pod-gpu-metrics-viewer" in line for line in lines] == [True, False, False, False]
+    assert lines[1].endswith("clusterqueues in all namespaces -> ask the cluster's admin for this right")
     names = {line.split()[0] for line in ended.out.split("\n\n")[0].splitlines()[1:]}
     assert names == {"serving/user-queue", "(none)"}
     with rights(queues, ("", READ_PODS), ("", READ_QUEUES)):

@@ -29,7 +29,7 @@ def test_what_hangs_and_what_starves_is_told_apart_and_nobody_else_is_suspected(
     world.pods = (hung, starving, works)
     held = {pod.name: list(pod.containers[0].devices) for pod in world.pods}
     looks, watch = Looks(), HangWatch()
-    said: dict[tuple[str, str], int] = {}
+    began_after: dict[tuple[str, str], int] = {}
     for look in range(MINUTES * 60 // EVERY):
         now[0] = look * EVERY * SECOND
         snapshot = looks.snapshot(dcgm.page(), held)
@@ -37,10 +37,10 @@ def test_what_hangs_and_what_starves_is_told_apart_and_nobody_else_is_suspected(
         at_once(watch.work_for(snapshot, looks.ledger.holders, now[0]))
         for hang in watch.hangs.suspected:
             ((_, name),) = hang.pods
-            said.setdefault((name, hang.reason), look * EVERY)
-    assert said.keys() == {(hung.name, "waiting_kernel"), (starving.name, "waiting_for_data")}
-    assert 750 <= said[hung.name, "waiting_kernel"] <= 850
-    assert 1350 <= said[starving.name, "waiting_for_data"] <= 1450
+            began_after.setdefault((name, hang.reason), look * EVERY)
+    assert began_after.keys() == {(hung.name, "waiting_kernel"), (starving.name, "waiting_for_data")}
+    assert 750 <= began_after[hung.name, "waiting_kernel"] <= 850
+    assert 1350 <= began_after[starving.name, "waiting_for_data"] <= 1450
     assert (hung.work, starving.work) == ((HUNG, hung.name), (STARVING, starving.name))
 
 
