@@ -68,13 +68,13 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 # and long.
 # Two halves side by side, as of `make test`.
 IN_IMAGE := web sources cluster/exporters cluster/prometheus report/history config test_reload.py $(addprefix end_to_end/,test_restart.py test_promtool.py)
-ALSO_IN_IMAGE := cli doctor kubectl report/test_command.py top $(addprefix end_to_end/,test_prometheus.py test_textfile.py test_many_nodes.py)
+WITHOUT_KUBECTL := $(addprefix kubectl/test_,gpu_requests.py looks_without_exporter.py parts.py)
+ALSO_IN_IMAGE := cli doctor $(WITHOUT_KUBECTL) report/test_command.py top $(addprefix end_to_end/,test_prometheus.py test_textfile.py test_many_nodes.py)
 CAN_BE_IN_IMAGE := not schemathesis and not test_curl and not nvml_alone and not without_dcgm \
 	and not secure_accelerator and not charts_values and not of_the_chart and not page_of_mistakes
 test-in-image: image  ## the tests on the image's Python, with its libraries; as root
 	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
 		--ignore tests/sources/nvml --ignore tests/probe --ignore tests/top/test_live.py \
-		--ignore tests/kubectl/test_kubectl_gpu.py --ignore tests/kubectl/test_bundle.py \
 		-k '$(CAN_BE_IN_IMAGE)' $(ARGS) \
 		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%)
 
