@@ -1,4 +1,4 @@
-"""A test that is late beside others gets one more try; what is broken, or fails in numbers, gets none."""
+"""tests/support/side_by_side.py: every run counts, nothing is tried twice, and the slowest tests are named."""
 
 import os
 import subprocess
@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.support.side_by_side import SECOND_TRIES
 
 PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails(): raise AssertionError('broken')\n"
@@ -19,37 +17,21 @@ def test_fails_once():
         before.touch()
         raise AssertionError("late")
 """
-FAIL_IN_NUMBERS = f"""
-import pytest
-from pathlib import Path
-@pytest.mark.parametrize("number", range({SECOND_TRIES + 1}))
-def test_fails_once(number):
-    before = Path(f"{{__file__}}.{{number}}")
-    if not before.exists():
-        before.touch()
-        raise AssertionError("late")
-"""
+SKIPPED = "import pytest\ndef test_skipped(): pytest.skip('not here')\n"
+BROKEN = "import nothing_of_that_name\n"
+SLOW = "import time\ndef test_slow(): time.sleep(0.3)\n"
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "code", "tries"),
-    [
-        (PASSES, FAILS, 1, 1),
-        (FAILS_ONCE, FAILS_ONCE, 0, 2),
-        (FAILS_ONCE, FAILS, 1, 2),
-        (FAIL_IN_NUMBERS, PASSES, 1, 0),
-        ("import nothing_of_that_name\n", PASSES, 1, 0),
-    ],
-)
-def test_what_failed_beside_others_is_run_once_more(
-    tmp_path: Path, first: str, second: str, code: int, tries: int
-) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    for name, source in (("test_first.py", first), ("test_second.py", second)):
-        (tmp_path / name).write_text(source)
-    pytest_alone = [sys.executable, "-m", "pytest", "-q", "-c", str(tmp_path / "pytest.ini")]
-    files = ["+", str(tmp_path / "test_first.py"), "+", str(tmp_path / "test_second.py")]
-    run = subprocess.run(
+def _run(folder: Path, *sources: str) -> subprocess.CompletedProcess[str]:
+    """Run each source as a pytest of its own."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    files = []
+    for number, source in enumerate(sources):
+        file = folder / f"test_{number}.py"
+        file.write_text(source)
+        files += ["+", str(file)]
+    pytest_alone = [sys.executable, "-m", "pytest", "-q", "-c", str(folder / "pytest.ini")]
+    return subprocess.run(
         [sys.executable, "-m", "tests.support.side_by_side", *pytest_alone, *files],
         capture_output=True,
         text=True,
@@ -57,4 +39,30 @@ def test_what_failed_beside_others_is_run_once_more(
         # these tests need no plugin, and to load them takes seconds
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
-    assert (run.returncode, run.stdout.count("once more alone: ")) == (code, tries), run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("sources", "code", "counts"),
+    [
+        ((PASSES, PASSES, SKIPPED), 0, "2 passed, 0 failed, 1 skipped"),
+        ((PASSES, FAILS), 1, "1 passed, 1 failed, 0 skipped"),
+        ((FAILS_ONCE, PASSES), 1, "1 passed, 1 failed, 0 skipped"),
+        ((BROKEN, PASSES), 1, "1 passed, 1 failed, 0 skipped"),
+        (("", PASSES), 0, "1 passed, 0 failed, 0 skipped"),
+        (("",), 1, "0 passed, 0 failed, 0 skipped"),
+    ],
+)
+def test_each_failure_fails_the_whole(tmp_path: Path, sources: tuple[str, ...], code: int, counts: str) -> None:
+    run = _run(tmp_path, *sources)
+    assert (run.returncode, run.stdout.splitlines()[-1]) == (code, counts), run.stdout + run.stderr
+
+
+def test_more_runs_than_at_once_and_the_slowest_test(tmp_path: Path) -> None:
+    many = 2 * (os.cpu_count() or 1) + 1
+    run = _run(tmp_path, SLOW, *[PASSES] * many)
+    lines = run.stdout.splitlines()
+    assert lines[-1] == f"{many + 1} passed, 0 failed, 0 skipped", run.stdout + run.stderr
+    slowest = lines[lines.index(f"The {min(10, many + 1)} slowest tests, with their fixtures:") + 1 :]
+    assert slowest[0].endswith("test_0.py::test_slow"), slowest
+    assert float(slowest[0].split()[0]) >= 0.3
+    assert " min " in lines[-2]

@@ -1,22 +1,64 @@
 """pytest several times, side by side: `python -m tests.support.side_by_side COMMAND… + MORE… + MORE…`.
 
-The command is run with each of the further arguments. What the first one says is shown as it comes, what each other one
-says once it has ended. A few tests that failed are run once more, alone, when all others have ended: that tells what a
-busy machine was too late for from what is broken. Both are shown. Ends with 1 where any failed, and not only once.
+The command is run with each of the further arguments, in their order, and AT_ONCE of them at the same time. What a run
+says is shown as it ends. Then come the ten slowest tests of all runs, the time, and how many passed and failed.
 """
 
-import json
+import os
+import resource
 import subprocess
 import sys
 import tempfile
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
-SECOND_TRIES = 4
-"""More failures than this in one run are no accident, and stay failures."""
+AT_ONCE = 2 * (os.cpu_count() or 1)
+"""Most tests wait for a program or a peer half of their time."""
+SLOWEST = 10
+_CODE_WITHOUT_TESTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One pytest that has been started."""
+
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+    report: Path
+    """Where pytest writes its JUnit XML."""
+
+
+@dataclass(slots=True)
+class Total:
+    """What all runs had together."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: list[tuple[float, str]] = field(default_factory=list)
+    """How long each test took with its fixtures, and its name."""
+
+    def add(self, report: Path) -> None:
+        """Count a run's tests. A run that broke off before its end has no report: its exit code says so."""
+        if not report.exists():
+            return
+        for suite in ET.parse(report).getroot().iter("testsuite"):  # noqa: S314 - pytest wrote it
+            failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped = int(suite.get("skipped", 0))
+            self.failed += failed
+            self.skipped += skipped
+            self.passed += int(suite.get("tests", 0)) - failed - skipped
+            for test in suite.iter("testcase"):
+                place = test.get("classname", "").replace(".", "/")
+                self.seconds.append((float(test.get("time", 0)), f"{place}.py::{test.get('name')}"))
 
 
 def main(words: list[str]) -> int:
-    """Run them. Returns the exit code."""
+    """Run them. Returns the exit code: 1 where any run failed."""
+    began = time.monotonic()
     lists: list[list[str]] = [[]]
     for word in words:
         if word == "+":
@@ -24,43 +66,61 @@ def main(words: list[str]) -> int:
         else:
             lists[-1].append(word)
     command, *runs = lists if len(lists) > 1 else (*lists, [])
-    with tempfile.TemporaryDirectory() as caches:
-        commands = [
-            [*command, "-o", f"cache_dir={caches}/{number}", *arguments] for number, arguments in enumerate(runs)
-        ]
-        codes = _side_by_side(commands)
-        for number, code in enumerate(codes):
-            if code == 1:
-                codes[number] = _once_more(commands[number], Path(caches, str(number)))
-    return int(any(codes))
+    with tempfile.TemporaryDirectory() as folder:
+        codes, total = _all_of(command, runs, Path(folder))
+    _tell(total, time.monotonic() - began)
+    # a selection (-k) may leave a run without a test
+    return int(any(code not in (0, _CODE_WITHOUT_TESTS) for code in codes) or not total.seconds)
 
 
-def _side_by_side(commands: list[list[str]]) -> list[int]:
-    """Run all of them. Returns their exit codes."""
-    first, *others = commands
-    started = []
-    for command in others:
-        output = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the program
-        started.append((subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT), output))
-    codes = [subprocess.run(first, check=False).returncode]
-    for process, output in started:
-        codes.append(process.wait())
-        output.seek(0)
-        sys.stdout.flush()
-        sys.stdout.buffer.write(output.read())
-        sys.stdout.flush()
-    return codes
+def _all_of(command: list[str], runs: list[list[str]], folder: Path) -> tuple[list[int], Total]:
+    """Run the command with each of the arguments. Returns the exit codes, and what the runs had together."""
+    waiting = list(enumerate(runs))
+    started: list[Run] = []
+    codes: list[int] = []
+    total = Total()
+    while waiting or started:
+        while waiting and len(started) < AT_ONCE:
+            number, arguments = waiting.pop(0)
+            started.append(_start([*command, *arguments], folder / str(number)))
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        for run in [run for run in started if run.process.poll() is not None]:
+            started.remove(run)
+            codes.append(run.process.returncode)
+            _show(run.output)
+            total.add(run.report)
+    return codes, total
 
 
-def _once_more(command: list[str], cache: Path) -> int:
-    """Run what has failed alone. Returns the exit code."""
-    failures = cache / "v/cache/lastfailed"
-    names = list(json.loads(failures.read_text())) if failures.exists() else []
-    if not 0 < len(names) <= SECOND_TRIES:
-        return 1
-    sys.stdout.write(f"Failed beside the others, now once more alone: {', '.join(names)}\n")
+def _start(command: list[str], folder: Path) -> Run:
+    """Start one pytest, with a cache of its own below `folder`."""
+    report = folder / "report.xml"
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the program
+    own = ["-o", f"cache_dir={folder}/cache", "-o", "junit_logging=no", f"--junitxml={report}"]
+    process = subprocess.Popen([*command, *own], stdout=output, stderr=subprocess.STDOUT)
+    return Run(process, output, report)
+
+
+def _show(output: IO[bytes]) -> None:
+    output.seek(0)
     sys.stdout.flush()
-    return subprocess.run([*command, "--last-failed", "--last-failed-no-failures", "none"], check=False).returncode
+    sys.stdout.buffer.write(output.read())
+    sys.stdout.flush()
+
+
+def _tell(total: Total, seconds: float) -> None:
+    """Say what was slowest, what the time was, and how much of it the processors worked."""
+    slowest = sorted(total.seconds, reverse=True)[:SLOWEST]
+    lines = ["", f"The {len(slowest)} slowest tests, with their fixtures:"]
+    lines += [f"{test_seconds:8.1f} s  {name}" for test_seconds, name in slowest]
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = (used.ru_utime + used.ru_stime) / (seconds * (os.cpu_count() or 1))
+    lines += [
+        "",
+        f"{int(seconds // 60)} min {seconds % 60:.0f} s, of which {os.cpu_count()} processors worked {busy:.0%}",
+        f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
