@@ -26,7 +26,7 @@ from benchmarks import (
     worst,
 )
 from benchmarks.compare import LATEST
-from benchmarks.table import save, show
+from benchmarks.table import misses, save, show
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="make bench")
@@ -56,4 +56,5 @@ if __name__ == "__main__":
     )
     rows = [row for part in parts for row in part(effort)]
     print(show(rows))
+    print(f"\n{misses(rows)}")
     save(rows, asked.output)

@@ -79,10 +79,10 @@ def run(effort: float) -> list[Row]:
         Row(
             f"JSON, {count} rows from a page of 8 GPUs",
             f"{count / ours:.0f} rows a second ({ours * 1e3:.2f} ms)",
-            "",
+            None,
             count / ours,
         ),
-        Row("the same with prometheus_client's parser / JSON", f"{theirs / ours:.0f} times", "", theirs / ours),
+        Row("the same with prometheus_client's parser / JSON", f"{theirs / ours:.0f} times", None, theirs / ours),
         *_requests(rounds(REQUESTS, effort)),
     ]
 
@@ -92,7 +92,7 @@ def _requests(count: int) -> Iterator[Row]:
     with peers() as (_, _, exporter):
         for path in ("/container/metrics", "/gpu/metrics"):
             exporter.path = path
-            yield Row(f"CPU of a request to {path} after another", f"{_cpu(exporter, count) * 1e3:.2f} ms", "", 0.0)
+            yield Row(f"CPU of a request to {path} after another", f"{_cpu(exporter, count) * 1e3:.2f} ms", None, 0.0)
 
 
 def _cpu(exporter: Process, count: int) -> float:

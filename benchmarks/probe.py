@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.table import Row, rounds
+from benchmarks.table import Row, at_most, rounds
 from exporter.errors import SourceError
 from exporter.probe import gate
 from exporter.probe.elf import function_offsets
@@ -53,7 +53,7 @@ def _reading() -> Row:
     """Turns by the source's own timer, including scans of all processes of the machine."""
     seconds = asyncio.run(asyncio.wait_for(_cpu_of_turns(), SECONDS))
     what = f"CUDA probe: CPU of the exporter for {CALLS:,} probed calls"
-    return Row(what, f"{seconds:.3f} s", "at most 0.1 s", seconds)
+    return Row(what, f"{seconds:.3f} s", at_most(0.1, "s"), seconds)
 
 
 async def _cpu_of_turns() -> float:
@@ -85,7 +85,7 @@ def _calling(empty: Path, times: int) -> Row:
     ratio = (probed - plain) / (with_empty - plain)
     figure = f"{ratio:.2f} times ({probed - plain:.0f} ns beside {with_empty - plain:.0f} ns)"
     what = "CUDA probe: time that it adds to a call, beside that of an empty uprobe and uretprobe"
-    return Row(what, figure, "at most 1.15 times", ratio)
+    return Row(what, figure, at_most(1.15, "times"), ratio)
 
 
 def _spin() -> float:

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from benchmarks.table import Row, median_seconds, rounds
+from benchmarks.table import Row, at_most, median_seconds, rounds
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
 from exporter.model.driver import DriverReading, GpuProcess
 from exporter.model.measured import HostProcesses, Process, ProcessPlace, Total
@@ -35,9 +35,12 @@ def _reading(effort: float) -> list[Row]:
         few = median_seconds(lambda: proc.read(pids[:PROCESSES], 0.0), rounds=rounds(200, effort)) * 1e3
         most = median_seconds(lambda: proc.read(pids, 0.0), rounds=rounds(20, effort)) * 1e3
     return [
-        Row(f"{PROCESSES} processes on GPUs: which containers", f"{few:.2f} ms, on a thread", "at most 1 ms", few),
+        Row(f"{PROCESSES} processes on GPUs: which containers", f"{few:.2f} ms, on a thread", at_most(1, "ms"), few),
         Row(
-            f"{len(pids):,} of them: {MOST_PROCESSES:,} are read", f"{most:.0f} ms, on a thread", "at most 100 ms", most
+            f"{len(pids):,} of them: {MOST_PROCESSES:,} are read",
+            f"{most:.0f} ms, on a thread",
+            at_most(100, "ms"),
+            most,
         ),
     ]
 
@@ -91,4 +94,4 @@ def _measuring(effort: float) -> Row:
         median_seconds(lambda: measure(reading, processes, [table], owners, totals), rounds=rounds(500, effort)) * 1e3
     )
     what = f"{GPUS} GPUs, {GPUS * PODS_A_GPU} pods, {PROCESSES} processes: what each pod used"
-    return Row(what, f"{took:.2f} ms", "at most 1 ms", took)
+    return Row(what, f"{took:.2f} ms", at_most(1, "ms"), took)

@@ -44,7 +44,7 @@ def run(effort: float) -> list[Row]:
             ("the same, measured", measured),
         ):
             ms = median_seconds(join, rounds=times) * 1e3
-            found.append(Row(f"join with --sharing {name}, {what}", f"{ms:.2f} ms", "", ms))
+            found.append(Row(f"join with --sharing {name}, {what}", f"{ms:.2f} ms", None, ms))
     return found
 
 

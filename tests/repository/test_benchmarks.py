@@ -4,24 +4,45 @@ import re
 
 from benchmarks.compare import compare
 from benchmarks.profile import PARTS, listing, part_of
-from benchmarks.table import Row, show
+from benchmarks.table import Aim, Row, at_least, at_most, misses, show
 from tests.support.places import ROOT
 
 
 def test_a_run_beside_an_earlier_one() -> None:
-    before: list[dict[str, object]] = [{"what": "join", "figure": "50 us", "aim": "", "number": 50e-6}]
+    before: list[dict[str, object]] = [{"what": "join", "figure": "50 us", "aim": None, "number": 50e-6}]
     now: list[dict[str, object]] = [
-        {"what": "join", "figure": "40 us", "aim": "", "number": 40e-6},
-        {"what": "start", "figure": "0.3 s", "aim": "", "number": 0.3},
+        {"what": "join", "figure": "40 us", "aim": None, "number": 40e-6},
+        {"what": "start", "figure": "0.3 s", "aim": None, "number": 0.3},
     ]
     assert compare(before, now).splitlines() == [" 0.80  join: 40 us (before: 50 us)", "  new  start: 0.3 s"]
 
 
 def test_the_table_has_aim_and_figure_side_by_side() -> None:
-    assert show([Row("join", "200 times", "at least 150 times", 200.0)]).splitlines() == [
-        "what  figure     aim",
-        "----  ---------  ------------------",
-        "join  200 times  at least 150 times",
+    rows = [Row("join", "200 times", at_least(150, "times"), 200.0), Row("start", "0.3 s", None, 0.3)]
+    assert show(rows).splitlines() == [
+        "what   figure     aim",
+        "-----  ---------  ------------------",
+        "join   200 times  at least 150 times",
+        "start  0.3 s",
+    ]
+
+
+def test_rows_that_miss_their_aim_are_named() -> None:
+    met = [
+        Row("join", "150 times", at_least(150, "times"), 150.0),
+        Row("scrape", "0.50 ms", at_most(0.5, "ms", 1e-3), 0.5e-3),
+        Row("growth", "+0.05 MiB", Aim("none", 0.1), 0.05),
+        Row("start", "0.3 s", None, 0.3),
+    ]
+    assert misses(met) == "All 3 rows with an aim reach it."
+    missed = [
+        Row("slow", "149 times", at_least(150, "times"), 149.0),
+        Row("gzip", "0.51 ms", at_most(0.5, "ms", 1e-3), 0.51e-3),
+    ]
+    assert misses([*met, *missed]).splitlines() == [
+        "2 of 5 rows with an aim miss it:",
+        "  slow: 149 times; the aim is at least 150 times",
+        "  gzip: 0.51 ms; the aim is at most 0.5 ms",
     ]
 
 
