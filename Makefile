@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 CACHE := .cache
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+# tests start the program some hundred times: without compiled files each start takes twice as long
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs dashboards reference dictionary lock release clean
 
@@ -31,14 +33,15 @@ HALF_OF_LONG := $(wildcard $(LONG)/test_[a-g]*.py)
 COMMANDS := $(addprefix tests/,cli doctor kubectl top)
 HURT := tests/browser tests/faults tests/operator tests/rules
 PEERS := tests/cuda tests/node tests/probe tests/sources
-test: $(VENV)/installed-dev  ## every test; fetches Debian's Prometheus into .cache first
+OF_IMAGE := tests/image
+test: $(VENV)/installed-dev  ## every test but those of the image; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
 	@release/compile-probe --if-possible
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
 	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest \
-		+ $(patsubst %,--ignore %,$(LONG) $(COMMANDS) $(HURT) $(PEERS)) + $(PEERS) + $(HURT) \
+		+ $(patsubst %,--ignore %,$(OF_IMAGE) $(LONG) $(COMMANDS) $(HURT) $(PEERS)) + $(PEERS) + $(HURT) \
 		+ $(COMMANDS) $(HALF_OF_LONG) + $(patsubst %,--ignore %,$(HALF_OF_LONG)) $(LONG)
 endif
 
@@ -72,11 +75,13 @@ WITHOUT_KUBECTL := $(addprefix kubectl/test_,gpu_requests.py looks_without_expor
 ALSO_IN_IMAGE := cli doctor $(WITHOUT_KUBECTL) report/test_command.py top $(addprefix end_to_end/,test_prometheus.py test_textfile.py test_many_nodes.py)
 CAN_BE_IN_IMAGE := not schemathesis and not test_curl and not nvml_alone and not without_dcgm \
 	and not secure_accelerator and not charts_values and not of_the_chart and not page_of_mistakes
-test-in-image: image  ## the tests on the image's Python, with its libraries; as root
-	@tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
+test-in-image: image  ## the image as it is run, and tests on its Python, with its libraries: what CI alone runs; as root
+	@$(BIN)/pytest -q $(OF_IMAGE) >$(CACHE)/image.log 2>&1 & of_image=$$!; failed=0; \
+	tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
 		--ignore tests/sources/nvml --ignore tests/probe --ignore tests/top/test_live.py \
 		-k '$(CAN_BE_IN_IMAGE)' $(ARGS) \
-		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%)
+		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%) || failed=1; \
+	wait $$of_image || failed=1; cat $(CACHE)/image.log; exit $$failed
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code, the docs' site
 	@$(BIN)/ruff check .

@@ -68,7 +68,7 @@ def test_docker_run_as_written() -> None:
     config = config_from(arguments)
     folder = Path(config.kubelet.socket).parent
     assert words[words.index("-v") + 1] == f"{folder}:{folder}:ro"
-    # what test_image.py runs it with
+    # what tests/image/test_image.py runs it with
     assert {"--read-only", "--cap-drop", "ALL"} <= set(words)
 
 
