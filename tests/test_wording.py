@@ -8,7 +8,7 @@ from exporter.wording import and_listed, escaped, granted_amounts, listed, one_l
 
 
 @given(st.text(), st.integers(2, 20))
-def test_a_text_from_elsewhere_is_one_printable_line_of_at_most_so_many_characters(text: str, most: int) -> None:
+def test_a_text_from_elsewhere_is_one_printable_line_of_bounded_length(text: str, most: int) -> None:
     for line in (one_line(text, most), escaped(text, most)):
         assert line.isprintable()
         assert len(line) <= most

@@ -119,7 +119,7 @@ def test_all_memory_is_what_the_page_says_of_it(page: str, all_of_it: float | No
 
 
 # issue 10, B: for shares of a GPU the fraction
-def test_of_shares_the_fraction_was_asked_for_and_use_is_known_only_if_it_is_measured() -> None:
+def test_the_use_of_a_share_is_known_only_if_it_is_measured() -> None:
     looks = Looks(offered={(SHARED, DeviceKey(uuid=GPU(0))): 4})
     held: Held = {"a": [(SHARED, f"{GPU(0)}::0"), (SHARED, f"{GPU(0)}::1")], "b": [(SHARED, f"{GPU(0)}::2")]}
     seen = looks.snapshot(page_of(0), held)

@@ -138,7 +138,7 @@ def test_measured_energy_does_not_ask_for_grants() -> None:
     assert joules(looks.account("a")) == pytest.approx(0.5)
 
 
-def test_the_memory_of_a_gpu_stays_while_its_page_is_away_or_read_in_the_midst_of_a_change() -> None:
+def test_the_memory_of_a_gpu_stays_while_its_page_is_away() -> None:
     looks = Looks(grants={"a": of_memory(1000)})
     held = held_by("a")
     looks.at(0, row(USED, "1000") + row(FREE, "3000"), held)

@@ -89,7 +89,7 @@ def test_what_others_do_on_a_whole_gpu_is_not_its_holders(
     assert found(looks) == expected
 
 
-def test_over_several_looks_each_time_in_the_same_hands_is_divided_by_its_kernels() -> None:
+def test_over_several_looks_each_holders_time_is_divided_by_its_kernels() -> None:
     times: list[SmNs] = [
         kernels({"a": 0, "b": 0}),
         kernels({"a": 6, "b": 0}),
@@ -122,7 +122,7 @@ def test_a_look_without_a_new_sample_divides_as_the_last_sample_did() -> None:
 
 
 # issue 15, line 27: the mutant in stretches.py that let the later kernels go
-def test_kernels_that_become_known_within_a_time_in_the_same_hands_are_counted() -> None:
+def test_kernels_first_seen_while_one_owner_holds_the_gpu_are_counted() -> None:
     # of 30 s in a's and b's hands, 10 are known: the first or the last
     measured = (kernels({"a": 0, "b": 0}), kernels({"a": 1, "b": 3}))
     for times in ((None, None, *measured), (*measured, None, None)):
@@ -155,7 +155,7 @@ def test_instances_with_shares_are_divided_each_for_itself() -> None:
     }
 
 
-def test_what_the_last_process_measured_is_not_compared_with_what_the_next_one_does() -> None:
+def test_measurements_of_two_processes_are_not_compared() -> None:
     looks = Looks(offered=OFFERED).at(0, page(0), AB, sm_ns=kernels({"a": 900, "b": 900}))
     looks.at(10, page(1), AB, sm_ns={})
     looks.at(20, page(2), AB, sm_ns=kernels({"a": 0, "b": 0}))
@@ -172,7 +172,7 @@ def active_of(looks: Looks) -> dict[str, float | None]:
 
 
 # issue 22, "Must show" 0
-def test_who_came_and_left_between_two_looks_has_one_look_of_its_kernels_there() -> None:
+def test_who_came_and_left_between_two_looks_has_one_look_of_kernels() -> None:
     """B's kernels run for 4 s of each look, a's for half of the time that it holds its share: from 15 s to 35 s."""
     times: list[tuple[Held, dict[str, float]]] = [
         (ALONE, {"b": 0}),

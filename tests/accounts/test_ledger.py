@@ -352,7 +352,7 @@ def test_of_two_pages_one_fails() -> None:
     assert looks.ledger.accounts.gap_ns == {**GAPS, "page": 10 * SECOND}
 
 
-def test_a_pod_of_the_same_name_is_another_account_and_a_uid_that_becomes_known_is_not() -> None:
+def test_a_pod_of_the_same_name_with_another_uid_is_another_account() -> None:
     looks = Looks().at(0, energy("1000"), A).at(10, energy("2000"), A, uids={"a": "u1"})
     looks.at(20, energy("3000"), A)  # the pods' source is away for a moment
     looks.at(30, energy("4000"), A, uids={"a": "u2"}).at(40, energy("5000"), A, uids={"a": "u2"})

@@ -89,7 +89,7 @@ def test_who_came_while_the_page_stood_still_has_a_part() -> None:
     assert errors(looks) == {"a": {"replay/5": 2}, "b": {"replay/5": 2}}
 
 
-def test_a_sum_that_dcgm_read_a_moment_later_than_the_link_counts_nothing_twice() -> None:
+def test_a_sum_that_dcgm_read_after_the_link_counts_nothing_twice() -> None:
     def page(link: int, total: int) -> str:
         return row(LINK, str(link)) + row(f"{LEGACY}_COUNT_TOTAL", str(total))
 

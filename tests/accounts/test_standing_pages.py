@@ -70,7 +70,7 @@ def test_in_a_gap_of_a_standing_page_energy_goes_to_those_at_both_its_ends() -> 
         ([(0, 0, "a"), *([(0, 0, "b")] * 10), (0, 79, "b")], ""),
     ],
 )
-def test_an_xid_is_nobodys_where_the_gpu_changed_hands_since_the_page_was_new(
+def test_an_xid_is_nobodys_if_the_gpu_changed_hands_since_the_page_was_new(
     steps: list[tuple[int, int, str]], whose: str
 ) -> None:
     looks = looked(*((energy(str(read)) + row(XID, str(xid)), pods) for read, xid, pods in steps))
@@ -110,7 +110,7 @@ def test_power_and_reasons_of_throttling_are_whose_the_next_page_says() -> None:
     assert looks.account("b").by_label["throttled_ns"]["power"] == 0
 
 
-def test_throttled_time_goes_to_all_who_held_the_gpu_since_the_page_was_new() -> None:
+def test_throttled_time_goes_to_all_holders_since_the_page_was_new() -> None:
     def page(read: int, throttled: int) -> str:
         return energy(str(read)) + row(VIOLATION, str(throttled * SECOND))
 

@@ -133,7 +133,7 @@ KINDS = ("whole", "shared", "mig") * 4
 @pytest.mark.parametrize("no_pause", [0, 1])
 @pytest.mark.parametrize("read", [10, 30])
 @pytest.mark.parametrize("is_measured", [False, True])
-def test_two_hours_on_whole_gpus_shares_and_instances_are_counted_as_they_were(
+def test_two_hours_on_gpus_shares_and_instances_are_counted_as_they_were(
     seed: int, no_pause: int, read: int, is_measured: bool
 ) -> None:
     """Where NVML measures, a share has its own kernels' part."""

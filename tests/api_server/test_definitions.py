@@ -39,7 +39,7 @@ async def test_a_definition_is_served_a_while_after_it_is_established(
     assert seen[:2] == [(404, (RECORDED / "crd-again-list-after-404.txt").read_text()), (429, busy)]
 
 
-async def test_the_deletion_of_a_definition_deletes_its_objects_and_ends_their_watches(client: Client) -> None:
+async def test_deleting_a_definition_deletes_its_objects_and_ends_their_watches(client: Client) -> None:
     await client.define()
     await client.ask("POST", EXPORTERS, exporter())
     version = (await client.get(EXPORTERS))["metadata"]["resourceVersion"]

@@ -140,7 +140,7 @@ async def test_the_head_of_the_table_is_never_under_the_tools(tab: Tab) -> None:
 
 
 # issue 22, line 12
-async def test_the_errors_unfold_when_a_gpu_fails_and_stay_as_the_reader_has_them(tab: Tab) -> None:
+async def test_the_errors_unfold_when_a_gpu_fails(tab: Tab) -> None:
     with demo("--mig=0", "--shared=0", "--gpus=2", "--fail=15", "--collect-interval=1") as base:
         await opened(tab, f"{base}/")
         assert await tab.run("document.getElementById('events').open") is False

@@ -67,7 +67,7 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(arguments: list[str], say
 
 
 # issue 22, line 20
-def test_a_path_on_the_command_line_is_one_from_where_the_program_was_started(
+def test_a_path_on_the_command_line_is_relative_to_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -414,7 +414,7 @@ def test_sigterm_lets_the_scrape_in_flight_end(tmp_path: Path) -> None:
 
 
 # issue 7, lines 11 and 14
-def test_the_log_begins_with_what_will_be_read_and_debug_shows_reads_and_scrapes(tmp_path: Path) -> None:
+def test_the_log_begins_with_what_will_be_read(tmp_path: Path) -> None:
     page = tmp_path / "page.prom"
     page.write_text('DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 1\n')
     (tmp_path / "config.yaml").write_text("labels.names: legacy\n")
@@ -458,7 +458,7 @@ def test_the_log_begins_with_what_will_be_read_and_debug_shows_reads_and_scrapes
     assert "hunter2" not in log
 
 
-def test_the_cluster_role_as_a_process_takes_a_changed_file_over_and_ends_cleanly(tmp_path: Path) -> None:
+def test_the_cluster_role_as_a_process_takes_a_changed_file_over(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("cluster:\n  node: [gone=http://127.0.0.1:1]\n  interval: 200ms\n")
     command = [*PROGRAM, "cluster", f"--config.file={path}", "--web.listen-address=127.0.0.1:0", "--log.level=debug"]

@@ -37,7 +37,7 @@ def test_the_help_of_healthcheck_has_what_decides_where_it_asks() -> None:
 
 
 # issue 12, "First minutes"
-def test_serve_where_there_is_no_gpu_says_once_what_it_looked_for_and_offers_the_demo(tmp_path: Path) -> None:
+def test_serve_without_a_gpu_says_once_what_it_looked_for(tmp_path: Path) -> None:
     log = log_of_serve(f"--kubelet.socket={tmp_path}/no/kubelet.sock", beats=3)
     (line,) = [line for line in log if "this does not look like a GPU node" in line]
     for part in (f"{tmp_path}/no does not exist", "127.0.0.1:1: nobody listens", "libnvidia-ml.so.1", "exporter demo."):

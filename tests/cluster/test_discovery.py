@@ -207,7 +207,7 @@ def test_which_port_of_a_service_is_asked(ports: list[Object] | None, wanted: st
     assert bool(found.caution) is not bool(port)
 
 
-def test_a_pod_of_both_families_is_asked_by_ipv4_and_a_ready_one_before_another(server: ApiServer) -> None:
+def test_a_pod_with_both_ip_families_is_asked_by_ipv4(server: ApiServer) -> None:
     found = labelled_pods(
         api=server.api(), namespace="x", selector=(), port=1, scheme="https", on_health=lambda _name, _health: None
     )

@@ -147,7 +147,7 @@ async def test_a_node_that_is_gone_is_named_and_its_events_stay(serve: Serve) ->
         await until(lambda: _are_listed(role, 1))
 
 
-async def test_a_node_that_says_something_new_with_each_answer_costs_one_request_more(serve: Serve) -> None:
+async def test_a_node_with_news_in_each_answer_costs_one_request_more(serve: Serve) -> None:
     node = Node("n1", event(100))
     node.newest = lambda: "x" * 5000 + str(node.asked.total())
     async with running_cluster(await flags(serve, node)) as role:

@@ -148,7 +148,7 @@ async def test_a_wrong_query(query: str) -> None:
         assert (status, "error" in json.loads(text)) == (400, True)
 
 
-async def test_missing_nodes_are_named_in_every_answer_and_do_not_take_the_role_out_of_service() -> None:
+async def test_missing_nodes_are_named_in_every_answer() -> None:
     async with seeing(ONE_GONE) as asked:
         status, text, headers = await asked.get("/container/metrics")
         assert (status, headers["X-Missing-Nodes"]) == (200, "n3")
@@ -289,7 +289,7 @@ async def test_ready_once_the_nodes_are_known_and_each_was_asked_then_for_good()
         assert (await asked.get("/-/healthy"))[0] == 200
 
 
-async def test_only_whoever_asks_at_the_very_start_waits_and_no_longer_than_it_can() -> None:
+async def test_only_whoever_asks_at_the_very_start_waits() -> None:
     source = Seen(TWO)
     source.answers.clear()
     loop = asyncio.get_running_loop()

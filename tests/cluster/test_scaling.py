@@ -116,7 +116,7 @@ def test_it_is_an_error_where_it_is_not_known_which_nodes_there_are() -> None:
     assert (empty.status, "no node is known" in str(empty)) == (HTTPStatus.SERVICE_UNAVAILABLE, True)
 
 
-def test_a_pod_of_the_namespace_whose_workload_is_not_told_makes_it_an_error_that_names_the_node() -> None:
+def test_a_pod_without_a_workload_is_an_error_that_names_the_node() -> None:
     view = view_of(node_of("n1", held("a")), node_of("n2", held("b", workload="", kind="")))
     error = refusal(view, ask())
     assert error.status == HTTPStatus.SERVICE_UNAVAILABLE
@@ -153,7 +153,7 @@ def test_a_whole_devices_value_is_refused_where_the_device_is_shared() -> None:
 
 # issue 22, line 31
 @pytest.mark.parametrize("metric", ["pod_gpu_processes", "pod_gpu_utilization_ratio", "pod_gpu_memory_used_bytes"])
-def test_what_is_measured_of_each_container_is_unknown_where_nobody_measures_it(metric: str) -> None:
+def test_a_containers_measurement_is_unknown_where_nobody_measures_it(metric: str) -> None:
     error = refusal(view_of(node_of("n1", held("a", shared=True))), ask(metric))
     assert error.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert f"nothing is known of {metric}" in str(error)

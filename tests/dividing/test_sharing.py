@@ -131,7 +131,7 @@ def test_what_did_not_grow_keeps_its_digits() -> None:
 
 
 # issue 7, line 31
-def test_whoever_held_a_device_alone_before_another_did_goes_on_where_he_was() -> None:
+def test_whoever_held_a_device_alone_before_another_goes_on() -> None:
     rows = Reads().rows
     assert rows([A], "100") == ["0", "0"]
     assert rows([A], "110") == ["10", "0"]
@@ -474,7 +474,7 @@ def test_a_gauge_is_divided_by_what_was_granted(
 
 
 # issue 24, part 5
-def test_a_counters_growth_is_divided_by_what_those_were_granted_who_stayed() -> None:
+def test_a_counters_growth_is_divided_by_the_grants_of_those_who_stayed() -> None:
     book = CounterBook()
     moments = count()
 

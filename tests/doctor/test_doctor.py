@@ -80,7 +80,7 @@ async def test_the_rules_of_a_vendor_that_nobody_saw_are_called_experimental(nod
 
 
 # noted in issue 25: 24 ids where the kubelet had handed out 8
-async def test_ids_are_counted_that_the_kubelet_handed_out_and_none_that_an_allocator_adds() -> None:
+async def test_only_ids_that_the_kubelet_handed_out_are_counted() -> None:
     kai = allocated_node(Kai(), gpus=4)
     listed = [device_id for pod in kai.world.pods for container in pod.containers for _, device_id in container.devices]
     assert len(given_to(kai.world)) > len(listed)
@@ -396,9 +396,7 @@ async def test_11_a_kubernetes_api_that_refuses(
 
 
 # issue 7, line 11
-async def test_11_a_kubernetes_api_whose_certificate_is_anothers_or_where_nobody_listens(
-    node: SimulatedNode, tmp_path: Path
-) -> None:
+async def test_11_a_kubernetes_api_with_a_wrong_certificate_or_no_listener(node: SimulatedNode, tmp_path: Path) -> None:
     ours, theirs = LaxAuthority(tmp_path, "ours"), LaxAuthority(tmp_path, "theirs")
     pair = theirs.issue("server")
     context = server_context(ServerTls(cert_file=str(pair.cert), key_file=str(pair.key)), "test")

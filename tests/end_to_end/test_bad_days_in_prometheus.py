@@ -74,7 +74,7 @@ def job(name: str, base: str, **more: Any) -> dict[str, Any]:
     }
 
 
-async def test_no_scrape_is_missing_and_no_series_changes_its_name_across_restarts(tmp_path: Path) -> None:
+async def test_across_restarts_no_scrape_is_missing_and_no_series_renamed(tmp_path: Path) -> None:
     async with a_lab({}) as lab, prometheus(tmp_path, job("gpu", lab.base)) as server:
         await server.until("DCGM_FI_DEV_POWER_USAGE")
         began = time.monotonic()

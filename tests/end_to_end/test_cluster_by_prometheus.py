@@ -317,7 +317,7 @@ def test_prometheus_adapter_tells_what_a_workload_holds(nodes: Nodes) -> None:
     assert 0 <= values["gpu_workload_active"] <= values["gpu_workload_allocated"] * 1.2
 
 
-def test_a_cluster_that_is_two_in_one_prometheus_is_refused_until_one_is_chosen(nodes: Nodes) -> None:
+def test_two_clusters_in_one_prometheus_are_refused_until_one_is_chosen(nodes: Nodes) -> None:
     """Without a choice every node is scraped as two clusters' here, and nobody can say whose series are whose."""
     role = nodes.by_prometheus()
     text = nodes.wait(

@@ -232,7 +232,7 @@ def spin(libraries: Path) -> float:
 
 
 # issue 13, "Must show" 8
-async def test_where_bpf_is_not_permitted_the_probe_says_so_in_one_line_and_all_else_works(node: SimulatedNode) -> None:
+async def test_where_bpf_is_not_permitted_the_probe_says_so_in_one_line(node: SimulatedNode) -> None:
     root()
     real("setpriv")
     async with serving(node, *WITHOUT_CAPABILITIES) as exporter:

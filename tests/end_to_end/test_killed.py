@@ -32,7 +32,7 @@ COUNTER = re.compile(rf"^((?:{FAMILIES})\{{.*\}}) (\S+)$", re.MULTILINE)
 
 
 # issue 9, "Must show" 5
-def test_a_ledger_killed_100_times_at_random_moments_resumes_to_the_nanosecond(tmp_path: Path) -> None:
+def test_a_ledger_killed_100_times_at_random_resumes_to_the_nanosecond(tmp_path: Path) -> None:
     """Conservation over all kills, gaps told exactly, at most one look lost each time: the program's own docstring."""
     command = [sys.executable, "-m", "tests.support.killed_ledger", str(tmp_path), "100"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=50, cwd=ROOT, check=False)
@@ -102,7 +102,7 @@ async def exporter(simulated: SimulatedNode, state: Path) -> AsyncIterator[tuple
 
 
 # issue 9, "Must show" 5
-async def test_the_real_program_killed_again_and_again_loses_at_most_one_interval(
+async def test_the_real_program_killed_repeatedly_loses_at_most_one_interval(
     simulated: SimulatedNode, tmp_path: Path
 ) -> None:
     state, chance = tmp_path / "state", random.Random(1)

@@ -203,7 +203,7 @@ def test_every_form_has_the_same_bill_to_the_cent(served: Served, zone: str) -> 
 
 
 # issue 20, Must show 1
-def test_nodes_of_one_name_in_two_clusters_are_told_apart_and_never_over_what_there_is(served: Served) -> None:
+def test_nodes_of_one_name_in_two_clusters_are_told_apart(served: Served) -> None:
     report = made(served, "Europe/Berlin", "node")
     assert {line.name for line in report.groups} == {f"{cluster}/gpu-{n}" for cluster in CLUSTERS for n in range(4)}
     for line in report.groups:
@@ -214,7 +214,7 @@ def test_nodes_of_one_name_in_two_clusters_are_told_apart_and_never_over_what_th
 
 
 # issue 20, Must show 1
-def test_the_command_asks_for_a_month_compares_it_and_folds_what_is_beyond_the_top(served: Served) -> None:
+def test_the_command_compares_a_month_and_folds_what_is_beyond_the_top(served: Served) -> None:
     flags = ["--month=2026-03", "--time-zone=America/New_York", "--compare", "--top=10", "--format=json"]
     prices = [f"--price-per-gpu-hour={model}={price}" for model, price in PRICES.items()]
     command = [sys.executable, "-m", "exporter", "report", f"--prometheus={served.url}"]

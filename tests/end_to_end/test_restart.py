@@ -71,7 +71,7 @@ async def scraped_through_a_restart(max_age: str, down_seconds: float) -> None:
 
 
 # issue 7, line 3
-async def test_a_kubelet_that_starts_without_its_api_server_keeps_its_owners_and_says_so_everywhere(
+async def test_a_kubelet_that_starts_without_its_api_server_keeps_its_owners(
     simulated: SimulatedNode,
 ) -> None:
     static = Pod(namespace="kube-system", name="kube-proxy-gpu-node-1", containers=(), owner=("Node", "gpu-node-1"))
@@ -103,7 +103,7 @@ async def test_a_kubelet_that_starts_without_its_api_server_keeps_its_owners_and
 
 
 # issue 7, line 42
-async def test_a_kubelet_without_its_device_plugin_takes_devices_from_nobody_who_keeps_them(
+async def test_a_kubelet_without_its_device_plugin_takes_no_kept_devices_away(
     simulated: SimulatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "GRACE_SECONDS", 2.0)

@@ -249,7 +249,7 @@ def test_joules_per_token_of_a_whole_gpu_a_third_and_two_pods_of_four(span: Span
     assert is_right(span), said(span)
 
 
-def test_the_report_has_the_cost_of_the_tokens_and_leaves_out_who_counts_none(span: Span) -> None:
+def test_the_report_has_the_cost_of_the_tokens(span: Span) -> None:
     assert span.report.keys() == {f"ml/StatefulSet/{name}" for name in SERVED}
     for group in span.report.values():
         assert group["cost"] == pytest.approx(group["gpu_hours_held"] * PRICE, abs=1e-5)

@@ -198,7 +198,7 @@ def test_a_page_has_a_sample_or_it_is_none(body: bytes, answer: bool) -> None:
 
 
 # issue 15, line 18
-def test_samples_of_devices_beyond_the_bound_keep_the_owners_they_came_with() -> None:
+def test_samples_of_devices_beyond_the_bound_keep_their_own_owners() -> None:
     line = b'a{UUID="GPU-%d",pod="p-%d",namespace="ns",container="c"} 1\n'
     came = [line % (number, number) for number in range(MOST_DEVICES + 3)]
     beyond = b"".join(came[MOST_DEVICES:])

@@ -92,9 +92,7 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
 
 @settings(max_examples=150, deadline=None)
 @given(bodies=st.lists(pages, max_size=2), policy=policies, owners=owner_states())
-def test_what_goes_out_parses_with_the_names_labels_and_floats_that_our_reader_sees(
-    bodies: list[bytes], policy: LabelPolicy, owners: Owners
-) -> None:
+def test_what_goes_out_parses_to_what_our_reader_sees(bodies: list[bytes], policy: LabelPolicy, owners: Owners) -> None:
     text = joiner_of(policy).join(bodies, attribution_of(owners, policy)).body.decode()
     # their parser calls a counter's sample foo_total whatever it was called
     theirs = Counter(

@@ -19,7 +19,7 @@ HOLDERS = tuple(
 
 # plain, and laid out since two hold the GPU
 @pytest.mark.parametrize("holders", [HOLDERS[:1], HOLDERS])
-def test_each_set_of_families_gets_its_own_rows_though_another_was_at_its_address(holders: tuple[Holder, ...]) -> None:
+def test_each_set_of_families_gets_its_own_rows_at_a_reused_address(holders: tuple[Holder, ...]) -> None:
     policy = LabelPolicy()
     attribution = Attribution(Owners(holders={DeviceKey(uuid="GPU-1"): holders}), policy)
     joiner = Joiner(read_subject=policy.read_subject, is_owner_label=policy.is_owner_label, wanted=lambda _: True)

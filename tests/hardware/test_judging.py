@@ -57,7 +57,7 @@ def test_a_family_lies_between_its_neighbours_at_nvidia_smi(
     assert compared(family, every_second(*ours), every_second(*theirs)).verdict == verdict
 
 
-def test_a_few_pairs_may_miss_where_the_share_allows_it_and_the_worst_is_shown() -> None:
+def test_a_few_pairs_may_miss_where_the_share_allows_it() -> None:
     ours = every_second(*[1000.0] * 39, 1500.0)
     theirs = every_second(*[1000.0] * 40)
     row = compared(CLOCK, ours, theirs)

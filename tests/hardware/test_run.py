@@ -117,7 +117,7 @@ def _is_dead(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-async def test_the_program_of_the_loads_compiles_and_says_what_fails_without_a_gpu(tmp_path: Path) -> None:
+async def test_the_program_of_the_loads_says_what_fails_without_a_gpu(tmp_path: Path) -> None:
     compiler = nvcc()
     program = tmp_path / "load"
     command = (compiler, "-arch=sm_80", "-cudart", "shared", HERE / "load.cu", "-o", program)

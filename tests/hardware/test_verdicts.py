@@ -272,7 +272,7 @@ def test_a_load_that_fails_is_a_row() -> None:
     assert failing(Run(content, moments())) == {"load, matmul"}
 
 
-def test_where_the_exporter_may_not_see_processes_its_words_stand_in_their_place() -> None:
+def test_where_the_exporter_may_not_see_processes_it_says_so() -> None:
     says = "whose processes use the GPUs is not known: /proc does not show the processes of the host"
     seconds = [replace(moment, processes=(), no_processes=says) for moment in moments()]
     (row,) = [row for row in judged(Run(about(cgroups="read-only"), seconds)) if row.what == "memory of processes"]

@@ -173,7 +173,7 @@ async def looked_at(node: SimulatedNode, scrape: Callable[[Exporter], Awaitable[
 
 
 # issue 9, "Must show" 2
-async def test_no_two_and_many_scrapers_see_the_same_accounts_for_the_same_moments(node: SimulatedNode) -> None:
+async def test_any_number_of_scrapers_sees_the_same_accounts(node: SimulatedNode) -> None:
     async def nobody(_: Exporter) -> None:
         pass
 
@@ -283,9 +283,7 @@ async def test_a_slow_kubelet_is_none_that_is_gone(node: SimulatedNode) -> None:
         assert [float(seconds) for seconds in gaps] == [0.0]
 
 
-async def test_labels_of_pods_and_workloads_come_with_the_accounts_where_they_are_asked_for(
-    start: Start, simulated: SimulatedNode
-) -> None:
+async def test_labels_of_pods_and_workloads_come_with_the_accounts(start: Start, simulated: SimulatedNode) -> None:
     pods = {"kubelet_pods_socket": str(simulated.pods_socket), "kubernetes_url": simulated.api_url}
     plain = await start(**pods)
     asking = await start(

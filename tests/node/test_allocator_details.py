@@ -62,7 +62,7 @@ async def test_samples_have_the_uid_of_the_pod_that_holds_the_gpu(kind: type[Sim
 
 # issue 24, part 2
 @pytest.mark.parametrize("kind", [Hami, Kai])
-async def test_the_health_of_an_id_is_not_that_of_the_gpu_which_the_container_really_has(
+async def test_the_health_of_an_id_is_not_that_of_the_containers_real_gpu(
     kind: type[SimulatedAllocator],
 ) -> None:
     """Of a reservation pod the id is true, but who holds the GPU has no health of its own."""

@@ -118,7 +118,7 @@ async def test_a_setting_has_pods_read_always_or_never(node: SimulatedNode, mode
 
 
 # issue 24, part 3
-async def test_pods_that_were_needed_are_read_over_a_reload_unless_it_turns_that_off(node: SimulatedNode) -> None:
+async def test_pods_that_were_needed_are_still_read_after_a_reload(node: SimulatedNode) -> None:
     node.world.pods = (token(node),)
     given = settings(node, node_name=node.api.node_name)
     given["pods_source"] = "api"
@@ -224,7 +224,7 @@ async def test_an_annotation_alone_makes_a_holder_only_where_the_user_says_so(
 
 
 # issue 24, part 3
-async def test_without_pods_for_allocators_no_word_counts_whoever_else_reads_pods(node: SimulatedNode) -> None:
+async def test_without_pods_for_allocators_no_word_of_a_pod_counts(node: SimulatedNode) -> None:
     word = (("hami.io/vgpu-devices-allocated", f"{node.world.gpus[1].uuid},NVIDIA,1024,10:;"),)
     node.world.pods = (replace(token(node), uid="1", annotations=word),)
     shown = settings(node, kubelet_pods_socket=str(node.pods_socket), labels_pod_uid="on", allocators_pods="off")

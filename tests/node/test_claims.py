@@ -42,7 +42,7 @@ async def owners(exporter: Exporter) -> dict[str, list[str]]:
 
 
 # issue 7, line 12
-async def test_without_a_claim_nothing_is_asked_and_the_first_claim_finds_its_gpu(node: SimulatedNode) -> None:
+async def test_nothing_is_asked_before_the_first_claim_which_finds_its_gpu(node: SimulatedNode) -> None:
     claimed = [pod for pod in node.world.pods if any(container.claims for container in pod.containers)]
     assert claimed
     node.world.pods = ()

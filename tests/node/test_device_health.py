@@ -230,7 +230,7 @@ async def test_scrapes_ask_what_is_offered_in_doubt_alone(node: SimulatedNode, s
 
 
 # issue 22, line 5
-async def test_a_look_that_waits_for_workloads_shows_how_devices_are_when_it_answers(
+async def test_a_look_that_waited_for_workloads_shows_devices_as_they_are_now(
     node: SimulatedNode, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else JSON says for half a second what /metrics no longer says."""

@@ -158,7 +158,7 @@ async def test_memory_and_activity_of_instances_add_up_to_their_gpus(stack: Asyn
 
 
 # issue 18, line 3
-async def test_nvml_lists_instances_as_they_are_cut_and_their_processes_have_owners(
+async def test_nvml_lists_new_instances_and_their_processes_have_owners(
     stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = await node_of(stack, clock=lambda: 0)

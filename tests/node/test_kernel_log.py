@@ -137,7 +137,7 @@ async def test_a_gpu_that_dies_is_its_holder_s_and_not_the_next_one_s(node: Kern
 
 
 # issue 22, line 4
-async def test_a_pod_that_has_ended_is_not_charged_although_nobody_has_looked_since(node: KernelNode) -> None:
+async def test_a_pod_that_has_ended_is_not_charged_without_a_look_since(node: KernelNode) -> None:
     async with reading(node.config(accounting_interval="1h")) as exporter:
         await exporter.until_page(lambda page: 'pod="first"' in page)
         node.simulated.world.pods = ()
@@ -246,9 +246,7 @@ async def verdicts(exporter: Exporter) -> dict[str, tuple[str, str, str]]:
 
 
 # issue 30, lines 13 and 22
-async def test_a_gpu_that_is_gone_is_so_whatever_restarts_until_the_driver_calls_it_well(
-    node: KernelNode, tmp_path: Path
-) -> None:
+async def test_a_gpu_that_is_gone_stays_so_until_the_driver_calls_it_well(node: KernelNode, tmp_path: Path) -> None:
     config = node.config(accounting_state=str(tmp_path / "state"))
     well, gone = ("", "ok", ""), ("first", "gone", "fell-off-bus")
 
@@ -288,7 +286,7 @@ async def test_a_gpu_that_is_gone_is_so_whatever_restarts_until_the_driver_calls
 
 
 # issue 22, line 6
-async def test_a_page_s_pci_bus_id_names_the_gpu_where_the_driver_s_folder_is_not_to_be_seen(node: KernelNode) -> None:
+async def test_a_pages_pci_bus_id_names_the_gpu_without_the_drivers_folder(node: KernelNode) -> None:
     shutil.rmtree(node.root / "proc")
     address = re.search(f'UUID="{node.uuids[0]}",pci_bus_id="([^"]+)"', node.simulated.dcgm.page())
     assert address is not None

@@ -122,7 +122,7 @@ def holder_of_claim(world: World) -> Pod:
 
 
 # issue 7, line 1
-async def test_an_exporter_that_starts_while_the_slices_are_away_gives_the_right_advice(stack: AsyncExitStack) -> None:
+async def test_an_exporter_started_while_the_slices_are_away_advises_rightly(stack: AsyncExitStack) -> None:
     simulated = await stack.enter_async_context(node_of(World(gpus=4, claims=4, seed=7)))
     simulated.api.wipe_slices(away_seconds=600.0)
     exporter = await exporter_of(stack, simulated, dra="on")
@@ -190,7 +190,7 @@ def holder(world: World) -> Pod:
 
 # issue 7, line 5
 @pytest.mark.parametrize("source", ["kubelet", "api"])
-async def test_the_successor_of_a_pod_deleted_by_force_gives_it_neither_uid_nor_labels(
+async def test_a_successor_gives_a_pod_deleted_by_force_no_uid_and_no_labels(
     stack: AsyncExitStack, source: str
 ) -> None:
     """The kubelet is down, the API server has the successor already; then the kubelet starts, and hears of it late."""
@@ -229,7 +229,7 @@ async def test_the_successor_of_a_pod_deleted_by_force_gives_it_neither_uid_nor_
 
 
 # issue 7, line 5
-async def test_a_kubelet_that_does_not_know_the_successor_yet_is_not_believed_to_mean_it(stack: AsyncExitStack) -> None:
+async def test_a_kubelet_that_does_not_know_the_successor_does_not_mean_it(stack: AsyncExitStack) -> None:
     """Deleted by force while the kubelet runs: it lists the old one for as long as that takes to end."""
     simulated = await stack.enter_async_context(node_of(World(gpus=4, seed=7)))
     world = simulated.world
@@ -251,7 +251,7 @@ async def test_a_kubelet_that_does_not_know_the_successor_yet_is_not_believed_to
 
 
 # issue 7, line 42
-async def test_no_series_flickers_when_a_pod_ends_and_is_deleted_here_before_the_api_server(
+async def test_no_series_flickers_when_a_pod_is_deleted_here_first(
     stack: AsyncExitStack,
 ) -> None:
     """The kubelet's List lags behind its Pods API for a moment; both then restart with the ended pod still there."""

@@ -92,9 +92,7 @@ class Meter:
 
 # issue 10, "Must show" 2
 @pytest.mark.parametrize("sharing", ["copy", "split"])
-async def test_in_every_scrape_the_rows_of_shared_gpus_are_their_owners_and_add_up(
-    node: SimulatedNode, sharing: str
-) -> None:
+async def test_in_every_scrape_the_rows_of_shared_gpus_add_up(node: SimulatedNode, sharing: str) -> None:
     settings = {"kubelet_socket": str(node.socket), "dcgm_url": node.url, "root": str(node.root), "nvml_mode": "on"}
     meters: defaultdict[str, Meter] = defaultdict(Meter)
     seen: defaultdict[tuple[str, str, tuple[str, str]], set[Decimal]] = defaultdict(set)

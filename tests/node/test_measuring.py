@@ -108,7 +108,7 @@ async def test_what_the_driver_says_no_more_is_shown_no_more(
         assert own((await exporter.get("/metrics"))[1], "pod_gpu_processes") == []
 
 
-async def test_without_the_hosts_processes_rows_stay_copies_and_only_whoever_asked_is_told(node: SimulatedNode) -> None:
+async def test_without_the_hosts_processes_rows_stay_copies(node: SimulatedNode) -> None:
     (node.root / "proc/1/cgroup").unlink()
     for mode, is_told in (("on", True), ("auto", False)):
         async with running(config_of(**of_node(node, nvml_mode=mode))) as exporter:
@@ -123,7 +123,7 @@ async def test_without_the_hosts_processes_rows_stay_copies_and_only_whoever_ask
 
 
 # issue 10, B: measured sharing
-async def test_the_time_of_kernels_goes_on_through_a_reload_and_counts_each_reading_once(node: SimulatedNode) -> None:
+async def test_the_time_of_kernels_goes_on_through_a_reload(node: SimulatedNode) -> None:
     config = config_of(**of_node(node))
     service = Service(config, NODE, lambda: config)
     try:

@@ -31,7 +31,7 @@ node = test_measuring.node
         ("logs", "there is no /var/log/containers", "mount the host's"),
     ],
 )
-async def test_doctor_and_the_mapping_say_what_measuring_lacks_though_nobody_asked_for_it(
+async def test_doctor_and_the_mapping_say_what_measuring_lacks_unasked(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch, spoil: str, says: str, remedy: str
 ) -> None:
     if spoil == "library":
@@ -88,7 +88,7 @@ def threads() -> list[str]:
 
 
 # issue 10, "Must show" 6
-async def test_a_reload_while_it_measures_loses_nothing_and_leaves_no_thread_behind(node: SimulatedNode) -> None:
+async def test_a_reload_while_it_measures_loses_nothing_and_leaves_no_thread(node: SimulatedNode) -> None:
     async with running(config_of(**of_node(node))) as exporter:
         page = await measured(exporter, node)
         (uuid, *_) = sorted(held_by_several(node))

@@ -43,7 +43,7 @@ async def test_a_source_that_is_not_there_says_why_and_is_not_shown(simulated: S
         await node.close()
 
 
-async def test_every_bound_is_shown_with_its_limit_whether_its_source_is_there_or_not(
+async def test_every_bound_is_shown_with_its_limit_even_without_its_source(
     simulated: SimulatedNode, tmp_path: Path
 ) -> None:
     given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url, "labels_pod_uid": "on"}
@@ -138,7 +138,7 @@ async def test_a_configuration_that_cannot_be_used_changes_nothing_that_lasts(
         (False, {}, "is dcgm-exporter running"),
     ],
 )
-async def test_where_no_source_is_named_and_dcgm_exporters_old_file_is_there_the_remedy_names_it(
+async def test_without_a_source_the_remedy_names_dcgm_exporters_old_file(
     simulated: SimulatedNode,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

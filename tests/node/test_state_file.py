@@ -310,7 +310,7 @@ def test_what_a_killed_process_left_beside_it_is_removed(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == [other.name]
 
 
-async def test_an_exporter_that_cannot_listen_leaves_the_file_of_the_one_that_does(
+async def test_an_exporter_that_cannot_listen_leaves_the_others_file(
     simulated: SimulatedNode, clock: Clock, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
@@ -427,7 +427,7 @@ async def test_off_and_on_again_is_a_gap_and_counters_go_on(
         assert dict(SECONDS_OF_GAPS.findall(after))["exporter"] == "10800000"
 
 
-async def test_a_reload_that_changes_nothing_of_it_keeps_the_counters_without_any_file(
+async def test_a_reload_that_changes_nothing_keeps_the_counters_without_a_file(
     simulated: SimulatedNode, clock: Clock
 ) -> None:
     async with reloadable(simulated) as (service, exporter):

@@ -69,7 +69,7 @@ async def of_stranger(exporter: Exporter, family: str) -> dict[str, str]:
 
 
 # issue 18, line 4
-async def test_a_stranger_is_named_in_families_json_page_top_doctor_and_processes(node: SimulatedNode) -> None:
+async def test_a_stranger_is_named_wherever_processes_are_shown(node: SimulatedNode) -> None:
     uuid, name = gpu_of(node), name_of(node)
     config = config_of(**of_node(node, processes_expose="on"))
     async with running(config) as exporter:
@@ -146,7 +146,7 @@ async def _grew(amounts: Callable[[], Awaitable[Mapping[str, float]]], pod: str,
 
 
 # issue 18, line 4
-async def test_a_process_in_no_container_is_named_by_its_command_only_where_commands_are_shown(
+async def test_the_command_of_a_process_in_no_container_is_shown_if_asked_for(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for root in (node.root, node.root / "empty"):

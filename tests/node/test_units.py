@@ -63,7 +63,7 @@ def ids_of(node: SimulatedNode) -> dict[str, Counter[str]]:
 
 
 # issue 10, B: tencent.com/vcuda-core and tencent.com/vcuda-memory count as resources
-async def test_what_was_asked_for_is_counted_and_what_is_used_is_what_the_processes_use(node: SimulatedNode) -> None:
+async def test_what_was_asked_for_is_counted_beside_what_processes_use(node: SimulatedNode) -> None:
     ids, index_of = ids_of(node), {gpu.uuid: f"gpu{gpu.index}" for gpu in node.world.gpus}
     assert max(of[CORES] + of[MEMORY] for of in ids.values()) >= 200, "as unkind as the real thing"
     async with running(config_of(**of_node(node, nvml_mode="on"))) as exporter:
@@ -110,7 +110,7 @@ async def test_without_nvml_use_is_unknown_and_said_to_be(node: SimulatedNode) -
         assert "--nvml.mode" in finding["remedy"]
 
 
-async def test_units_stay_in_force_while_the_kubelet_starts_and_go_with_their_pod(node: SimulatedNode) -> None:
+async def test_units_outlast_a_kubelets_start_and_go_with_their_pod(node: SimulatedNode) -> None:
     asked = "container_request_gpu_utilization"
     async with running(config_of(**of_node(node, nvml_mode="off", kubelet_max_age="0s"))) as exporter:
         before = (await told(exporter))[asked]

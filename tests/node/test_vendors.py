@@ -397,9 +397,7 @@ async def test_a_device_without_a_kubelet_id_on_its_page_is_told_by_doctor(vendo
 
 # issue 22, line 29
 @pytest.mark.parametrize("name", ["intel-xpumd", "tpu"])
-async def test_the_only_device_and_one_whose_owner_the_page_names_need_no_inventory(
-    vendor: VendorNode, name: str
-) -> None:
+async def test_the_only_device_or_one_that_the_page_names_needs_no_inventory(vendor: VendorNode, name: str) -> None:
     case = next(case for case in CASES if case.name == name)
     exporter = await vendor.run(replace(case, inventory=""))
     objects = await objects_of(exporter)
@@ -443,7 +441,7 @@ ADDRESSES = [f"0000:{bus:02x}:00.0" for bus in range(0xC0, 0xC8)]
         ([""] * 8, ["a", "b", "c"], False),
     ],
 )
-async def test_eight_gpus_of_which_the_kubelet_and_the_page_have_other_names_are_eight(
+async def test_eight_gpus_with_two_names_each_are_eight(
     simulated: SimulatedNode,
     start: Start,
     by_page: list[str],

@@ -80,9 +80,7 @@ def values(metrics: str, family: str) -> dict[str, tuple[str, float]]:
 
 
 # issue 18: what has no samples is held all the same
-async def test_gpus_of_virtual_machines_are_accounted_as_held_and_nothing_is_unmatched(
-    node: SimulatedNode, config: Config
-) -> None:
+async def test_gpus_of_virtual_machines_are_accounted_as_held(node: SimulatedNode, config: Config) -> None:
     async with running(config) as exporter:
 
         async def seconds() -> dict[str, tuple[str, float]]:

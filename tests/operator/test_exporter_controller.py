@@ -153,7 +153,7 @@ async def test_an_account_of_somebody_else_gets_no_role_and_runs_no_pods(looks: 
 
 
 # issue 22, line 9
-async def test_a_daemon_set_of_somebody_else_counts_no_nodes_and_its_pods_are_not_asked(looks: ExporterHealth) -> None:
+async def test_somebody_elses_daemon_set_counts_no_nodes_and_is_not_asked(looks: ExporterHealth) -> None:
     """Such as a chart's, whose release has the GPUExporter's name: its pods have the same labels."""
     about = {"name": "gpu", "namespace": "ml", "uid": "uid-theirs"}
     theirs: Object = {"kind": "DaemonSet", **daemon_set(1), "metadata": {**about, "generation": 1}}

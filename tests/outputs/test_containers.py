@@ -121,9 +121,7 @@ async def test_no_source_is_503_and_never_an_empty_array(start: Start, simulated
     assert "is dcgm-exporter running" in found["error"]
 
 
-async def test_families_of_one_device_become_one_object_and_unknown_ones_are_ignored(
-    start: Start, simulated: SimulatedNode
-) -> None:
+async def test_families_of_one_device_become_one_object(start: Start, simulated: SimulatedNode) -> None:
     uuid = GPU.format(0)
     serve(
         simulated,
@@ -170,7 +168,7 @@ async def test_a_page_s_xid_that_only_informs_is_not_the_last_one(start: Start, 
     }
 
 
-async def test_several_upstreams_become_one_object_and_those_that_fail_cost_themselves(
+async def test_several_upstreams_become_one_object_without_those_that_fail(
     start: Start, simulated: SimulatedNode
 ) -> None:
     other = SimulatedNode(World(gpus=1))

@@ -140,7 +140,7 @@ def test_promtool_has_nothing_to_say(promtool: Path) -> None:
     assert check(promtool, text(USES).encode()) == (0, [])
 
 
-def test_the_object_has_a_field_for_each_family_and_the_description_all_of_them() -> None:
+def test_the_object_and_its_description_have_a_field_for_each_family() -> None:
     found = as_object(USE)
     assert {f"pod_gpu_cuda_{name}" for name in found} == {
         family.name.removesuffix("_total") for family in cuda.FAMILIES
@@ -200,7 +200,7 @@ def test_what_a_container_asked_of_a_gpu_stands_in_its_own_object() -> None:
     assert all(row.cuda is None for row in at_once(device_rows.rows(of_holders(None))))
 
 
-def test_what_processes_in_no_pod_asked_of_a_gpu_that_nobody_holds_stands_in_its_object() -> None:
+def test_an_unheld_gpus_object_has_what_processes_in_no_pod_asked_of_it() -> None:
     held, idle = at_once(device_rows.rows(of_holders({(None, GPU): USE, (None, DeviceKey(uuid=UUID(1))): USE})))
     assert held.cuda is None
     assert (idle.pod, idle.cuda) == ("", as_object(USE))

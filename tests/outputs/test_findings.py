@@ -107,7 +107,7 @@ def test_devices_that_fare_alike_are_one_finding() -> None:
     assert [name.split()[0] for name in found[2].devices] == ["quantum-1", "quantum-2"]
 
 
-def test_what_the_page_names_itself_is_attributed_only_as_often_as_it_names_it() -> None:
+def test_an_owner_that_the_page_names_counts_as_often_as_it_names_it() -> None:
     named = Subject(uuid="GPU-1", instance="7", came_with=A)
     both = (given("MIG-a"), given("MIG-b"))
     assert summary(snapshot(*both, seen=(named,))) == "0 of 2 devices attributed"
@@ -135,7 +135,7 @@ def test_claims_left_out_are_problems_and_other_resources_warnings() -> None:
     assert [finding.level for finding in of_attribution(nothing_else)] == [Level.PROBLEM]
 
 
-def test_who_holds_units_holds_no_device_that_is_missing_and_is_told_who_knows_more() -> None:
+def test_who_holds_units_holds_no_missing_device() -> None:
     units = Assignment(owner=A, resource="tencent.com/vcuda-core", device_id="tencent.com/vcuda-core-3", units=50)
     context = LookContext(resources=("nvidia.com/*",), outside=(given("0000:c1:00.0", B, "example.com/nic"),))
     seen = snapshot(units, seen=(Subject(uuid="GPU-1"),), context=context)
@@ -284,7 +284,7 @@ def test_who_has_an_inventory_is_advised_by_where_it_comes_from(
 
 
 # issue 26, part 1
-def test_errors_of_a_link_name_the_gpu_its_holder_and_the_peer_and_a_slot_is_advice() -> None:
+def test_errors_of_a_link_name_the_gpu_its_holder_and_the_peer() -> None:
     errors = reason_of_links({("replay", "5"): 200}, {"5": "GPU 1"})
     slot = Trouble("", "its slot supports PCIe generation 4, and the card 5", "put it into another slot")
     verdict = verdict_by([errors], "3")._replace(advice=(slot,))

@@ -116,7 +116,7 @@ def test_a_device_without_samples_is_there_with_the_kubelets_word() -> None:
         assert f'UUID="{UUID}",gpu="",device="",modelName=""' in text_of(found)
 
 
-def test_devices_are_ordered_by_index_and_instance_as_numbers_and_the_unknown_last() -> None:
+def test_devices_are_ordered_by_index_and_instance_as_numbers() -> None:
     subjects = [
         Subject(uuid="GPU-10", index="10"),
         Subject(uuid="GPU-2", index="2", instance="11"),

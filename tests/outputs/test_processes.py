@@ -81,7 +81,7 @@ def told(measured: Measured) -> list[dict[str, Any]]:
     return validated(b"".join(made.pieces))
 
 
-def test_a_process_is_told_of_with_its_container_its_device_and_why_it_counts_for_nobody() -> None:
+def test_a_process_has_its_container_its_device_and_why_it_does_not_count() -> None:
     here = ProcessPlace(container_id="3f7a" * 16, pod_uid="0f5b2c31")
     dockers = ProcessPlace(container_id="b0c1" * 16, is_of_pod=False, engine="docker")
     found = told(

@@ -90,7 +90,7 @@ def test_where_pods_are_known_only_their_uid_counts() -> None:
     assert by_checkpoint(entries[:1], held, named(A, "u-2", until=7.0), NONE_LATE) == {(A, GPU): on(Y, "HAMi")}
 
 
-def test_tokens_are_those_of_the_rules_and_of_plugins_that_may_have_a_scheduler() -> None:
+def test_tokens_are_those_of_the_rules_and_of_plugins_with_a_scheduler() -> None:
     claim = Claim(namespace="ml", name="c", driver="gpu.nvidia.com", pool="p", device="gpu-0")
     others = [
         *assigned(A, X, "MIG-7d4b5a1c-3e3e-5e0f-8a3b-3f5d2c1b0a99", f"{X}::3"),

@@ -103,7 +103,7 @@ def test_a_users_rule_comes_first_for_its_resource_alone() -> None:
     assert (builtin.uuid, builtin.device) == ("", "nvidia0")
 
 
-def test_a_label_that_a_user_names_is_looked_at_first_and_means_nothing_else() -> None:
+def test_a_label_that_a_user_names_is_looked_at_first() -> None:
     labels = read_rules({"samples": {"device": ["dev_file"], "index": ["gpu_uuid"]}}).sample_labels
     assert labels == SampleLabels(device=("dev_file", "device"), index=("gpu_uuid", "gpu"), uuid=("UUID", "uuid"))
 

@@ -95,7 +95,7 @@ def test_a_page_that_is_already_attributed(
     assert row(labels, owns, incoming_wins=True) == keep
 
 
-def test_rows_of_one_family_and_device_with_different_owners_are_left_as_they_are() -> None:
+def test_rows_of_one_device_with_different_owners_are_left_as_they_are() -> None:
     samples = [
         {"__name__": "power", "UUID": "GPU-1", "pod": "x"},
         {"__name__": "power", "UUID": "GPU-1", "pod": "y"},
@@ -180,7 +180,7 @@ def test_what_a_page_says_of_the_pod_that_the_kubelet_names(
 
 
 # issue 7, line 41
-def test_a_sample_that_speaks_of_no_device_is_nobodys_even_if_an_id_came_out_empty() -> None:
+def test_a_sample_of_no_device_is_nobodys_even_with_an_empty_id() -> None:
     policy = LabelPolicy()
     holder = Holder(owner=A, resource="nvidia.com/gpu", shared=False)
     owners = Owners(holders={DeviceKey(uuid=""): (holder,)})
@@ -204,7 +204,7 @@ def test_any_word_of_an_owner_makes_one(labels: dict[str, str], came_with: Owner
     assert LabelPolicy().read_subject(labels).came_with == came_with
 
 
-def test_what_a_prometheus_on_the_way_has_moved_is_an_owner_only_with_a_pod() -> None:
+def test_labels_that_a_prometheus_moved_are_an_owner_only_with_a_pod() -> None:
     policy = LabelPolicy()
     moved = {"exported_pod": "p", "exported_namespace": "n", "exported_container": "c"}
     assert policy.read_subject(moved).exported == Owner(namespace="n", pod="p", container="c")

@@ -135,7 +135,7 @@ def test_a_share_without_a_neighbour_has_what_it_uses() -> None:
         (DEVICE, {(MEMORY, ""): "1000", (BUSY, ""): "80"}),
     ],
 )
-def test_where_an_owners_use_is_not_known_the_device_is_shown_as_without_it(
+def test_a_device_with_an_owner_of_unknown_use_is_shown_as_unmeasured(
     sharing: str, shown: dict[tuple[str, str], str]
 ) -> None:
     for of in (None, UNKNOWN, Measured(uses={(GPU, A): use(300, 0.25)}), Measured()):

@@ -166,7 +166,7 @@ def test_a_claim_that_comes_for_another_one_is_the_only_one_worked_on(work: Coun
     assert b'pod="train-0"' not in page
 
 
-def test_an_instance_that_a_part_learns_of_puts_the_inventory_together_anew(work: Counter[str]) -> None:
+def test_a_new_instance_puts_the_inventory_together_anew(work: Counter[str]) -> None:
     part = NoInventory()
     node = Inventories((part,))
     part.inventory = Inventory(gpus=GPUS)

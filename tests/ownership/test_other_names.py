@@ -105,7 +105,7 @@ def test_a_pod_that_the_page_names_without_a_container_is_its_only_holder() -> N
 
 
 # issue 22, line 29
-def test_a_device_that_something_else_holds_is_not_among_those_to_be_joined() -> None:
+def test_a_device_that_something_else_holds_is_not_joined() -> None:
     """One GPU of NVIDIA's beside one of AMD's, and an id of which nobody knows what it is."""
     both = {**page(None), Subject(uuid="GPU-1", index="0"): 3}
     nvidia = Assignment(owner=B, resource="nvidia.com/gpu", device_id="GPU-1")

@@ -61,7 +61,7 @@ def test_several_shares_in_one_container_are_one_holder() -> None:
     )
 
 
-def test_whoever_holds_a_gpu_holds_its_instances_and_not_the_other_way_round() -> None:
+def test_whoever_holds_a_gpu_holds_its_instances_but_not_the_reverse() -> None:
     owners = build_owners([given(A, "GPU-1"), given(B, "MIG-2")])
     assert owners_of(owners, "GPU-1", "7") == [A]
     assert owners_of(owners, "MIG-2") == [B]
@@ -92,7 +92,7 @@ def test_an_assignment_without_samples_says_why() -> None:
     }
 
 
-def test_a_mig_id_is_resolved_by_the_inventory_and_never_gives_the_parent_away() -> None:
+def test_the_inventory_resolves_a_mig_id_which_never_means_the_parent() -> None:
     subjects = {Subject(uuid="GPU-1", index="0"): 4, instance("7"): 3, instance("8"): 3}
     knowledge = Knowledge(inventory=INVENTORY)
     owners = build_owners([given(A, "MIG-a", SMALL), given(B, "MIG-b::0", SMALL)], subjects, knowledge)
@@ -106,7 +106,7 @@ def test_a_mig_id_is_resolved_by_the_inventory_and_never_gives_the_parent_away()
     assert owners_of(unknown, "GPU-1", "7") == []
 
 
-def test_without_an_inventory_the_only_instance_of_a_profile_is_the_only_id_of_it() -> None:
+def test_without_an_inventory_a_profiles_only_instance_is_its_only_id() -> None:
     big = instance("2", "3g.40gb")
     one = build_owners([given(A, "MIG-x", SMALL)], {instance("7"): 3, big: 3, Subject(uuid="GPU-1"): 1})
     assert owners_of(one, "GPU-1", "7") == [A]

@@ -16,7 +16,7 @@ def pod(**labels: str) -> PodInfo:
 EVERYTHING = PodLabelPolicy(patterns=(re.compile(".*"),))
 
 
-def test_names_are_sanitised_and_prefixed_so_that_no_tenant_takes_prometheus_own() -> None:
+def test_label_names_are_sanitised_and_prefixed() -> None:
     labels = {"app.kubernetes.io/name": "train", "job": "mine", "instance": "x", "team": 'q"\n'}
     found, problems = EVERYTHING.labels_of(PodInfo(namespace="ml", name="a", uid="u", labels=labels))
     assert found.labels == (
@@ -36,7 +36,7 @@ def test_only_what_is_asked_for() -> None:
     assert PodLabelPolicy().labels_of(pod(team="a"))[0] == PodAdditions()
 
 
-def test_labels_that_come_out_alike_get_a_suffix_in_the_order_of_their_names() -> None:
+def test_labels_that_come_out_alike_get_suffixes_in_order_of_their_names() -> None:
     labels = {"a_b": "3", "a.b": "2", "a-b": "1", "a.b_conflict1": "4", "c": "5"}
     found, problems = EVERYTHING.labels_of(PodInfo(namespace="ml", name="a", uid="u", labels=labels))
     assert dict(found.labels) == {

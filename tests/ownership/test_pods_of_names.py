@@ -131,7 +131,7 @@ def test_only_names_with_a_past_are_looked_at_again(pods_of_names: tuple[PodOfNa
     assert may_change([NAME], {NAME: pods_of_names} if pods_of_names else {}) is may
 
 
-def test_pods_of_owners_are_worked_out_anew_only_where_something_may_have_changed() -> None:
+def test_pods_of_owners_are_worked_out_anew_only_after_a_change() -> None:
     owner = Owner(namespace=NAME[0], pod=NAME[1], container="main")
     assignments = frozenset({Assignment(owner=owner, resource="nvidia.com/gpu", device_id="GPU-1")})
     pods = PodsOfOwners()
@@ -167,7 +167,7 @@ def test_a_word_is_no_longer_believed_once_its_pod_is_gone(pod: PodOfName, is_ke
 
 
 # issue 24
-def test_a_pod_that_reserves_a_gpu_for_a_group_shares_its_name_with_no_other_group() -> None:
+def test_a_pod_that_reserves_a_gpu_shares_its_name_with_no_other_group() -> None:
     pod = PodInfo(
         namespace="kai-resource-reservation",
         name="gpu-reservation-n1-0a1b2",

@@ -49,7 +49,7 @@ def test_a_kubelet_that_starts_lists_nothing_then_a_part() -> None:
     assert state.assignments == {A, C}
 
 
-def test_a_pod_that_was_listed_and_then_vanished_is_gone_while_others_are_still_awaited() -> None:
+def test_a_listed_pod_that_vanished_is_gone_while_others_are_awaited() -> None:
     state = answered(after(A, B), answer(A), now=10.0, reconnected=True)
     state = answered(state, answer(), now=10.5, reconnected=False)
     assert state.assignments == {B}
@@ -96,7 +96,7 @@ def test_a_listed_pod_without_devices_stays_as_long_as_an_owner_does() -> None:
 
 
 # issue 7, line 3
-def test_while_the_kubelet_lists_no_pod_owners_are_kept_until_its_last_word_is_stale() -> None:
+def test_owners_are_kept_until_the_kubelets_last_word_is_stale() -> None:
     state = after(A, B)
     for now in range(10, int(STALE_WHILE_REFUSED_SECONDS), 10):
         state = answered(state, answer(), now=float(now), reconnected=now == 10)
@@ -134,7 +134,7 @@ def test_static_pods_do_not_show_that_the_api_server_was_reached() -> None:
     assert state.assignments == frozenset()
 
 
-def test_an_empty_answer_of_a_kubelet_that_has_listed_pods_means_what_it_says() -> None:
+def test_a_kubelet_that_has_listed_pods_is_believed_when_it_lists_none() -> None:
     state = answered(after(A, B), answer(A), now=10.0, reconnected=True)
     assert answered(state, answer(), now=10.0 + GRACE_SECONDS, reconnected=False).assignments == frozenset()
 
@@ -150,9 +150,7 @@ def test_an_empty_answer_of_a_kubelet_that_has_listed_pods_means_what_it_says() 
         (-3600.0, True),
     ],
 )
-def test_where_no_empty_answer_was_seen_the_grace_counts_from_the_kubelets_start(
-    up_for_seconds: float, kept: bool
-) -> None:
+def test_without_an_empty_answer_the_grace_counts_from_the_kubelets_start(up_for_seconds: float, kept: bool) -> None:
     state = answered(after(A, B), answer(B), now=60.0, reconnected=True, up_for_seconds=up_for_seconds)
     assert state.assignments == ({A, B} if kept else {B})
 
@@ -215,7 +213,7 @@ steps = st.lists(
 
 
 @given(steps=steps)
-def test_whatever_happens_the_last_answer_is_in_force_and_nothing_outlives_the_grace(
+def test_the_last_answer_is_in_force_and_nothing_outlives_the_grace(
     steps: list[tuple[list[Assignment], bool, float, float]],
 ) -> None:
     state, now, ever = Retained(), 0.0, set[Assignment]()

@@ -87,7 +87,7 @@ def test_a_pod_of_several_groups_holds_a_part_of_several_gpus() -> None:
 
 
 @pytest.mark.parametrize("namespace", [KAI, "runai-reservation"])
-def test_without_pods_a_reserved_gpu_has_no_owner_and_its_reservation_pod_is_none(namespace: str) -> None:
+def test_without_pods_a_reserved_gpu_has_no_owner(namespace: str) -> None:
     held, _ = reservation(1, "g", namespace)
     owners = owners_of([held], {})
     (match,) = owners.matches
@@ -181,7 +181,7 @@ def test_processes_on_another_gpu_beat_the_label(
     assert bool([*owners.contradictions]) is is_contradicted
 
 
-def test_koordinator_gives_nvidias_resource_too_and_the_kubelets_word_comes_first() -> None:
+def test_the_kubelets_word_comes_before_koordinators() -> None:
     given = {"gpu": [{"minor": 2, "resources": {"koordinator.sh/gpu-core": "100"}}]}
     annotations = {"scheduling.koordinator.sh/device-allocated": json.dumps(given)}
     pod = a_pod("ml", "a", "main", annotations=annotations, asks=frozenset({"nvidia.com/gpu"}))

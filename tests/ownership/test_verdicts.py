@@ -485,7 +485,7 @@ def tainted(taints: Mapping[str, Sequence[Taint]], *others: SliceDevice, is_cut:
 
 
 # issue 22, line 39
-def test_of_several_gpus_that_the_driver_calls_lost_nobody_says_which_one_is() -> None:
+def test_of_several_gpus_that_the_driver_calls_lost_none_is_singled_out() -> None:
     """NVIDIA's driver taints all of a node as one is lost. What is read goes on; of the others one may be gone."""
     lost = [Taint("NoSchedule", LOST_TAINT)]
     seen = look(Verdicts(), tainted({GPU: lost, OTHER: lost}))
@@ -494,7 +494,7 @@ def test_of_several_gpus_that_the_driver_calls_lost_nobody_says_which_one_is() -
 
 
 # issue 22, line 39
-def test_a_device_that_neither_the_driver_nor_anybody_else_watches_is_unknown() -> None:
+def test_a_device_that_nobody_watches_is_unknown() -> None:
     seen = look(Verdicts(), tainted({GPU: [], OTHER: [Taint("None", UNMONITORED)]}))[DeviceKey(uuid=OTHER)]
     assert (seen.verdict, seen.code) == ("unknown", "taint")
     assert "cannot watch" in seen.reasons[0].message

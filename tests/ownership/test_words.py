@@ -180,7 +180,7 @@ class _Counting:
         return self._grammar(text)
 
 
-def test_an_annotation_is_read_once_for_all_containers_and_not_again_while_it_stays() -> None:
+def test_an_annotation_is_read_once_while_it_stays() -> None:
     """To read one may take milliseconds, and a node has a hundred pods that come and go."""
     (written,) = (of for of in ALLOCATORS["HAMi"].annotations if of.key == HAMI)
     grammar = _Counting(written.grammar)

@@ -72,7 +72,7 @@ def test_the_notes_say_how_to_build_an_image_that_no_registry_has() -> None:
 
 # issue 22, line 21
 @pytest.mark.real
-def test_the_notes_beside_the_gpu_operator_say_how_no_series_is_there_twice() -> None:
+def test_notes_beside_the_gpu_operator_say_how_to_have_no_series_twice() -> None:
     says = "dcgmExporter.serviceMonitor.enabled=false"
     beside = rendered_texts({"mode": "gpu-operator", "gpuOperator": {"namespace": "gpus"}})["NOTES.txt"]
     assert f"-n gpus --reuse-values --set {says}" in beside

@@ -90,12 +90,12 @@ def test_what_was_linked_stands_for_what_it_was_linked_from() -> None:
     assert [(kernel.name, kernel.code_bytes) for kernel in kernels] == [("f", 64), ("g", 64)]
 
 
-def test_the_same_kernel_of_two_sources_counts_once_and_another_of_its_name_too() -> None:
+def test_the_same_kernel_of_two_sources_counts_once() -> None:
     binary = read(program(fatbin(entry(one())), fatbin(entry(one())), fatbin(entry(one(code_bytes=128)))))
     assert [found.kernel.code_bytes for found in binary.kernels] == [64, 128]
 
 
-def test_kernels_of_one_name_have_an_order_be_it_known_what_they_take_or_not() -> None:
+def test_kernels_of_one_name_have_an_order() -> None:
     info = Section(name=b".nv.info", data=attributes((0x2F, 1, 8)))
     known = cubin([Function()], [Section(name=b".text.f", data=bytes(64)), info])
     for pair in ((one(), known), (known, one())):

@@ -92,7 +92,7 @@ def test_a_process_of_a_pod(own: str | None, by_proc: str | None, devices: list[
     assert found == ProcessOwner(A, tuple(KEYS[number] for number in devices))
 
 
-def test_whose_environment_may_not_be_read_means_the_one_device_that_there_is() -> None:
+def test_a_process_with_a_closed_environment_means_the_only_device() -> None:
     hidden = replace(seen(7, place(A)), is_hidden=True)
     assert told(process(), hidden) == ProcessOwner(A, ())
     assert told(process(), replace(seen(7, place(B)), is_hidden=True)) == ProcessOwner(B, (KEYS[3],))
@@ -230,7 +230,7 @@ def test_a_cgroup_with_processes_in_several_places_says_nothing_ever() -> None:
     assert 9 not in whose(owners)
 
 
-def test_where_processes_of_a_cgroup_see_different_devices_nobody_knows_those_of_one_that_ended_unseen() -> None:
+def test_devices_of_a_process_that_ended_unseen_may_be_unknown() -> None:
     owners = ProcessOwners()
     late, said = process(9, ended=True), process(10, visible="0", ended=True)
     owners.learn([process(7), process(8), late, said], [seen(7, place(A), "0"), seen(8, place(A), "1")])

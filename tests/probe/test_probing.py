@@ -163,7 +163,7 @@ async def test_a_container_that_nobody_knows_is_looked_for_among_the_logs(tmp_pa
     await part.close()
 
 
-async def test_logs_that_are_not_there_are_told_of_unless_pods_name_their_containers(tmp_path: Path) -> None:
+async def test_missing_logs_are_told_of_unless_pods_name_their_containers(tmp_path: Path) -> None:
     for pods, is_told in ((PODS, False), ({}, True)):
         probe, told = SaidProbe(), Told()
         part = made_by(probe, tmp_path, on_health=told)
@@ -350,9 +350,7 @@ async def test_totals_outlive_a_reload_and_the_probe_goes_with_its_setting(node:
         await service.close()
 
 
-async def test_a_reload_that_is_refused_leaves_the_totals_to_the_node_that_goes_on(
-    node: SimulatedNode, tmp_path: Path
-) -> None:
+async def test_a_refused_reload_leaves_the_totals_to_the_node_that_goes_on(node: SimulatedNode, tmp_path: Path) -> None:
     places, expected = of_pods(node)
     (pid, *_) = places
     bad = tmp_path / "inventory.json"

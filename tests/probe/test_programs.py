@@ -176,7 +176,7 @@ def test_a_process_that_loads_cuda_later(world: World) -> None:
 
 
 @pytest.mark.real
-def test_a_process_that_maps_as_much_as_it_unmaps_is_looked_at_within_a_minute(world: World) -> None:
+def test_a_process_with_balanced_mappings_is_looked_at_within_a_minute(world: World) -> None:
     world.proc.put(8, root=world.one)
     world.scan(scan.SCANS_BETWEEN)
     world.proc.put(8, root=world.one, maps=(LIBRARY,))

@@ -53,7 +53,7 @@ def advised(needs: Needs) -> Advice:
 
 
 # issue 20, Must show 4
-def test_200_worlds_are_never_given_too_little_and_seldom_a_profile_too_much() -> None:
+def test_200_worlds_get_never_too_little_and_seldom_a_profile_too_much() -> None:
     steps = []
     for number in range(200):
         needs = make_needs(number)

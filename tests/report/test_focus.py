@@ -89,7 +89,7 @@ def test_the_charges_add_up_to_the_report_and_what_was_free_is_nobodys() -> None
 
 # issue 22, line 39
 @pytest.mark.parametrize("by", [GroupBy("namespace"), GroupBy("workload")])
-def test_the_parts_of_a_models_hours_say_what_part_they_are_and_add_up_to_one(by: GroupBy) -> None:
+def test_the_parts_of_a_models_hours_add_up_to_one(by: GroupBy) -> None:
     ratios = defaultdict[tuple[str, str], list[Decimal]](list)
     for charge in charges(by):
         assert charge["AllocatedMethodId"]
@@ -109,7 +109,7 @@ def test_what_has_no_price_is_no_charge_and_a_top_folds_none() -> None:
     assert render_focus(made(prices=Prices()), "EUR") == "\r\n"
 
 
-def test_the_billing_period_is_the_month_and_that_of_a_longer_span_the_span() -> None:
+def test_the_billing_period_is_the_month_or_the_longer_span() -> None:
     rows = charges()
     assert {(row["BillingPeriodStart"], row["BillingPeriodEnd"]) for row in rows} == {
         ("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z")

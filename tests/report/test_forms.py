@@ -217,7 +217,7 @@ def test_the_bars_of_300_workloads_are_as_long_as_the_longest_of_them_asks(top: 
 
 
 # issue 22, line 27
-def test_hours_of_which_nobody_can_tell_idle_from_busy_have_a_column_and_a_sentence() -> None:
+def test_hours_neither_idle_nor_busy_have_a_column_and_a_sentence() -> None:
     rows = [row("ml", "p", Amounts(10 * HOUR, 4 * HOUR, HOUR, KWH, observed=10 * HOUR, idle_unknown=6 * HOUR))]
     report = made(rows=rows)
     assert report.total.costs.idle == made(rows=[row("ml", "p", Amounts(10 * HOUR, idle=HOUR))]).total.costs.idle

@@ -277,7 +277,7 @@ def test_a_top_of_groups_and_the_others_add_up_to_the_same_total() -> None:
 
 
 # issue 20, line 1
-def test_what_was_free_is_priced_by_model_and_belongs_to_nobody_or_to_its_gpus() -> None:
+def test_free_hours_are_priced_by_model_and_belong_to_nobody_or_to_gpus() -> None:
     prices = Prices(of_models={H100: Decimal(4), A100: Decimal(2)})
     by_namespace, by_model = (made(read_by(by), prices) for by in ("namespace", "model"))
     assert {line.name: line.hours.free for line in by_namespace.groups} == {"vision": 0, "books": 0, None: 38}
@@ -331,7 +331,7 @@ def test_the_name_of_a_pod_tells_its_workload_by_its_controllers_form(pod: str, 
     assert workload_of_name(pod) == workload
 
 
-def test_a_workload_that_was_recorded_names_those_of_its_name_that_were_not() -> None:
+def test_a_recorded_workload_names_its_unrecorded_namesakes() -> None:
     rows = [
         row("a", "web-7d9c5b8f4d-x2x9k", Amounts(HOUR), workload_name="web", workload_kind="Rollout"),
         row("a", "web-7d9c5b8f4d-q4q4q", Amounts(HOUR)),
@@ -346,7 +346,7 @@ def test_a_workload_that_was_recorded_names_those_of_its_name_that_were_not() ->
 
 
 # issue 20, line 1
-def test_nodes_of_one_name_in_two_clusters_are_two_and_neither_is_over_100_percent() -> None:
+def test_nodes_of_one_name_in_two_clusters_are_two() -> None:
     rows = [row("a", "p", Amounts(20 * HOUR), uuid="GPU-1"), row("a", "p", Amounts(24 * HOUR), uuid="GPU-2")]
     clusters = [(key._replace(cluster=cluster), *more) for (key, *more), cluster in zip(rows, "xy", strict=True)]
     known = facts(

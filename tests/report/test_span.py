@@ -132,7 +132,7 @@ def test_a_month_is_as_long_as_clocks_say(month: str, zone: tzinfo, hours: int, 
     assert before.shown()[0][8:19] == "01T00:00:00"
 
 
-def test_a_month_that_is_not_over_ends_now_and_compares_with_as_much_of_the_month_before() -> None:
+def test_a_month_that_is_not_over_ends_now() -> None:
     span = make_span(month="2026-10", now_ms=NOW, zone=BERLIN)
     assert span.to_ms == NOW
     before = span.before(is_month=True)

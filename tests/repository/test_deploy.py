@@ -166,7 +166,7 @@ def test_beside_the_gpu_operator_the_page_is_always_this_nodes() -> None:
     assert url == f"http://{name}.{namespace}.svc:{service['spec']['ports'][0]['port']}/metrics"
 
 
-def test_dcgm_exporter_listens_where_the_exporter_reads_and_the_kubelet_probes() -> None:
+def test_dcgm_exporter_listens_where_exporter_and_kubelet_ask() -> None:
     dcgm = container_of(MANIFESTS[0], "dcgm-exporter")
     environment = {variable["name"]: variable.get("value") for variable in dcgm["env"]}
     (url,) = config_from(exporter_container(MANIFESTS[0])["args"]).dcgm.urls

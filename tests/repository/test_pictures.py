@@ -118,7 +118,7 @@ def foreign_texts(texts: list[str], model: object) -> list[str]:
 
 
 # issue 22, line 19
-def test_what_the_scheduler_makes_is_a_name_of_the_demo_and_every_form_is_made() -> None:
+def test_the_scheduler_makes_names_of_the_demo_in_every_form() -> None:
     cluster = Cluster(9, seed=3, speed=60)
     pods: set[tuple[str, str]] = set()
     for _ in range(300):
@@ -216,7 +216,7 @@ def test_one_name_that_is_not_the_demos_is_noticed_in_every_form_of_sample(form:
 
 # issue 22, line 19
 @pytest.mark.parametrize("text", ["serving", "train-resnet-dgb68", "jupyter-q4t8k", "No data", "GPU-00000000-9b57…"])
-def test_a_text_that_is_not_the_demos_is_noticed_in_the_picture_of_a_dashboard(text: str) -> None:
+def test_a_text_not_of_the_demo_is_noticed_in_a_dashboards_picture(text: str) -> None:
     model = {"title": "GPUs: cluster", "panels": [{"title": "Power by model"}]}
     of_demo = [
         "Dashboards / GPUs: cluster",

@@ -130,7 +130,7 @@ def test_the_packages_come_out_as_the_same_bytes_twice(packages: Path, tmp_path:
 
 
 # issue 26, "Less in the way"
-def test_each_file_of_the_program_is_in_one_of_the_wheels_and_the_simulator_s_in_its_own(packages: Path) -> None:
+def test_each_file_of_the_program_is_in_exactly_one_wheel(packages: Path) -> None:
     tracked = subprocess.run(["git", "ls-files", "exporter"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = set(tracked.stdout.split())  # data beside the code, too
     simulated = {name for name in files if name.startswith("exporter/simulator/")}

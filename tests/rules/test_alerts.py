@@ -77,7 +77,7 @@ def blocks(cases: Cases, *, on_records: bool, of_days: bool) -> list[dict[str, A
     ]
 
 
-def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_stays_quiet() -> None:
+def test_every_alert_has_a_case_that_fires_and_one_that_stays_quiet() -> None:
     assert CASES.keys() == alerts().keys()
     for name, cases in CASES.items():
         assert {type(case) for case in cases} == {Firing, Quiet}, name

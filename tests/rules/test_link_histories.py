@@ -203,9 +203,7 @@ def of_month(uuid: str, began_day: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_month_of_a_fleets_noise_makes_no_warning_and_a_fault_in_it_one_on_its_first_day(
-    promtool: Path, tmp_path: Path
-) -> None:
+def test_a_month_of_noise_makes_no_warning_and_a_fault_makes_one(promtool: Path, tmp_path: Path) -> None:
     """Ten replays an hour of one of the links at first, twice as many after each day. The 319 other GPUs are well."""
     began_day = 17
     fleet = Fleet(BadLink(began_day * DAY, per_hour=10.0, doubles_seconds=DAY))

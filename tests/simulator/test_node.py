@@ -190,7 +190,7 @@ def test_memory_adds_up(time: Time, generation: str) -> None:
 
 
 # issue 9, A: MIG as dcgm-exporter writes it
-def test_an_instances_row_repeats_the_whole_gpu_and_has_its_own_memory_and_activity(time: Time) -> None:
+def test_an_instances_row_has_its_own_memory_and_activity(time: Time) -> None:
     world = World(gpus=2, mig=1, cut=MIXED, seed=4, clock=time)
     gpu = world.gpus[1]
     hold(world, *gpu.slots[:2], (GPU_RESOURCE, world.gpus[0].uuid))

@@ -23,7 +23,7 @@ def uid_of(number: int) -> str:
 
 
 # issue 10, B: measured sharing
-def test_three_pods_on_one_gpu_have_their_own_memory_and_the_rest_is_nobodys(tmp_path: Path) -> None:
+def test_three_pods_on_one_gpu_have_their_own_memory(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     proc = Proc(tmp_path / "proc")
     owners = [Owner(namespace="ml", pod=f"train-{number}", container="main") for number in range(3)]

@@ -132,7 +132,7 @@ def test_a_list_that_cannot_be_read_to_its_end_tells_of_nobody() -> None:
 
 
 # issue 7, line 42
-def test_a_restarted_kubelet_says_of_pods_that_have_ended_that_they_are_there_and_gone() -> None:
+def test_a_restarted_kubelet_tells_of_ended_pods_that_they_are_gone() -> None:
     ended = pod("job", phase="Succeeded")
     table = after_sync(A, ended)
     table.open_stream()
@@ -144,7 +144,7 @@ def test_a_restarted_kubelet_says_of_pods_that_have_ended_that_they_are_there_an
     assert table.by_name(now=10.72) == {("ml", "a"): kept["ml", "a"]}
 
 
-def test_a_name_means_the_pod_told_of_last_unless_it_has_ended_or_is_only_awaited() -> None:
+def test_a_name_means_the_pod_told_of_last() -> None:
     table = after_sync(pod("a", "1"), pod("a", "2"))
     assert table.by_name(now=0.0)["ml", "a"].uid == "2"
     table.put(pod("a", "2", phase="Failed"), now=1.0)
@@ -194,7 +194,7 @@ def until(table: PodTable, name: str, now: float) -> list[tuple[str, float, bool
 
 
 # issue 24
-def test_a_stream_that_breaks_leaves_names_that_can_come_again_in_doubt_until_it_tells_of_them_again() -> None:
+def test_a_broken_stream_leaves_names_that_can_come_again_in_doubt() -> None:
     table = after_sync(A, B)
     table.cut_off(5.0)
     assert until(table, "a", 6.0) == [(A.uid, 5.0, False)]
@@ -327,7 +327,7 @@ def _with_quantities(part: dict[str, Any]) -> dict[str, Any]:
 
 
 # issue 24, part 2
-def test_containers_are_those_of_the_spec_in_its_order_with_the_resources_that_a_device_plugin_may_serve() -> None:
+def test_containers_are_those_of_the_spec_in_its_order() -> None:
     spec = {
         "containers": [
             {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "2", "memory": "1Gi"}}},
@@ -358,7 +358,7 @@ def test_of_annotations_only_those_that_allocators_write_are_kept() -> None:
 
 
 # issue 24, part 2
-def test_an_annotation_that_is_too_long_costs_no_memory_and_is_not_taken_for_a_whole_one() -> None:
+def test_an_annotation_that_is_too_long_is_not_taken_for_a_whole_one() -> None:
     longest = "x" * MOST_ANNOTATION_CHARS
     for text, kept in ((longest, longest), (longest + ";", longest + CUT), (longest * 8, longest + CUT)):
         for pod in both_ways({"annotations": {_WORD: text}}, {}):

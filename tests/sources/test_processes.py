@@ -82,7 +82,7 @@ def test_a_process_has_the_kernels_name_of_the_program_that_it_runs_now(proc: Pr
 
 
 # issue 18, line 5
-def test_init_and_kernel_threads_use_no_gpu_so_their_pids_are_other_processes(proc: Proc) -> None:
+def test_pids_of_init_and_kernel_threads_are_other_processes(proc: Proc) -> None:
     proc.put(1, cgroup="0::/init.scope\n")
     proc.put(7, cgroup="0::/\n", flags=0x04208060)
     proc.put(8, cgroup="0::/\n", flags=0x00400040)
@@ -237,7 +237,7 @@ async def test_the_source_reads_once_for_each_word_of_the_driver(proc: Proc) -> 
     assert (len(told), told[-1].up, told[-1].trouble) == (2, True, None)
 
 
-async def test_without_host_pid_the_source_says_what_is_missing_though_nothing_is_wanted(proc: Proc) -> None:
+async def test_without_host_pid_the_source_says_what_is_missing_unasked(proc: Proc) -> None:
     proc.put(1, cgroup=OWN)
     source = Processes(folder=str(proc.folder), on_health=lambda *_: None)
     first = source.begin()

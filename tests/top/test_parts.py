@@ -440,7 +440,7 @@ def test_a_device_that_is_not_well_has_a_column_for_it() -> None:
 
 
 # issue 26, part 1
-def test_links_have_columns_for_what_goes_over_them_and_for_what_is_wrong_with_them() -> None:
+def test_links_have_columns_for_their_traffic_and_their_errors() -> None:
     reason = "errors of NVLink on link 5 within the last hour: 200 replays"
 
     def screen(**more: Any) -> str:

@@ -35,7 +35,7 @@ def key(uuid: str, instance: str = "") -> DeviceKey:
     return DeviceKey(uuid=uuid, instance=instance)
 
 
-def test_devices_are_in_the_order_of_their_indices_whatever_they_are_called() -> None:
+def test_devices_are_in_the_order_of_their_indices() -> None:
     holders = {key("nvidia10"): (A,), key(GPU(2)): (A, B), key(GPU(1).removeprefix("GPU-")): (A,), key("0"): (B,)}
     devices = held(holders, gpu(10), gpu(2), gpu(1), gpu(0))
     assert devices.of(A) == (

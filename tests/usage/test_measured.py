@@ -121,7 +121,7 @@ def measured(of: DriverReading, who: Owners = SHARED, totals: dict[DeviceKey, To
     return result
 
 
-def test_an_owner_has_the_sum_of_its_processes_and_one_without_a_process_nothing() -> None:
+def test_an_owner_has_the_sum_of_its_processes() -> None:
     result = measured(reading(on(WHOLE, 11, 2 * GIB, 0.5), on(WHOLE, 12, GIB, 0.125)))
     assert result.uses == {(WHOLE, A): use(3 * GIB, 0.625, 2), (WHOLE, B): use(0, 0.0, 0)}
     assert result.unowned == ()
@@ -279,7 +279,7 @@ def test_the_server_of_mps_in_a_holders_own_container_is_the_holders() -> None:
     assert result.unowned == ()
 
 
-def test_a_process_that_was_started_after_the_driver_was_asked_is_another_one() -> None:
+def test_a_process_started_after_the_driver_was_asked_is_another_one() -> None:
     late = {11: replace(HOST[11], started_at=READ_AT + 0.01)}
     result = measure(reading(on(WHOLE, 11)), seen(late), tables(1, 2), SHARED, QUIET)
     assert result is not None
@@ -301,7 +301,7 @@ def test_a_process_on_an_instance_does_not_count_for_the_gpu_as_well() -> None:
     assert result.unowned == ()
 
 
-def test_an_instance_that_the_driver_does_not_name_is_the_only_one_that_the_container_holds() -> None:
+def test_an_unnamed_instance_is_the_only_one_that_the_container_holds() -> None:
     who = owners({ONE: (A,), TWO: (B,)})
     assert measured(reading(on(PARENT, 11)), who).uses[ONE, A] == use(GIB, 0.25, 1)
     who = owners({ONE: (A,), TWO: (A, B)})
@@ -410,7 +410,7 @@ def of_rounded(result: Measured) -> object:
 
 
 # issue 10, B: tencent.com/vcuda-core counts as a resource
-def test_a_process_of_a_holder_of_units_counts_for_it_on_whatever_gpu_it_runs() -> None:
+def test_a_process_of_a_holder_of_units_counts_on_any_gpu() -> None:
     """gpu-manager chooses the GPU by itself: the kubelet does not know which one it is."""
     held = Assignment(owner=A, resource="tencent.com/vcuda-core", device_id="tencent.com/vcuda-core-3", units=50)
     found = measured(reading(on(WHOLE, 11), on(PARENT, 12), on(WHOLE, 21)), replace(owners({}), units=(held,)))
@@ -440,7 +440,7 @@ SIDECAR = replace(A, container="sidecar")
         (WHOLE, None, "unresolved"),
     ],
 )
-def test_a_container_of_a_pod_that_surely_does_not_hold_a_device_is_a_stranger(
+def test_a_container_that_surely_holds_no_device_is_a_stranger(
     device: DeviceKey, unresolved: frozenset[tuple[str, str]] | None, reason: str
 ) -> None:
     processes = [on(WHOLE, 11), on(device, 31), on(device, 40, sm=0.5)]

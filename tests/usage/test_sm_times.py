@@ -61,14 +61,14 @@ def test_a_reading_counts_once_for_each_owner_however_often_it_is_measured() -> 
 
 
 # issue 22, "Must show" 0
-def test_of_an_owners_first_reading_half_counts_since_it_came_at_some_time_in_it() -> None:
+def test_half_of_an_owners_first_reading_counts() -> None:
     times = SmTimes()
     added(times, at(0), measured({A: 0.5}))
     assert added(times, at(10), measured({A: 0.5, B: 0.8}, 0.2)) == {A: 5 * SECOND, B: 4 * SECOND, None: 2 * SECOND}
     assert added(times, at(20), measured({B: 0.8})) == {B: 12 * SECOND, None: 2 * SECOND}
 
 
-def test_a_device_of_which_something_is_unknown_is_left_out_and_goes_on_afterwards() -> None:
+def test_a_device_with_an_unknown_is_left_out_and_goes_on_afterwards() -> None:
     times = SmTimes()
     added(times, at(0), measured({A: 1.0, B: 1.0}))
     added(times, at(1), measured({A: 1.0, B: 1.0}))

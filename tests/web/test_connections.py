@@ -65,7 +65,7 @@ def descriptors_of(process_id: int) -> int:
 
 # issue 7, line 21
 @pytest.mark.usefixtures("descriptors")
-async def test_silent_connections_take_neither_the_descriptors_nor_the_scrapes_of_others(
+async def test_silent_connections_take_no_descriptors_or_scrapes_of_others(
     simulated: SimulatedNode, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -172,7 +172,7 @@ class Exhausted:
 
 
 # issue 7, line 21
-async def test_without_a_descriptor_the_oldest_connection_is_closed_and_one_line_logged(
+async def test_without_a_descriptor_the_oldest_connection_is_closed(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server, "PAUSE_SECONDS", 0.05)

@@ -51,7 +51,7 @@ def ask() -> Iterator[Reader]:
 
 
 # issue 7, line 41: the bound on bytes being written
-async def test_answers_on_their_way_have_a_limit_in_bytes_and_the_oldest_is_cut_off(
+async def test_answers_on_their_way_have_a_limit_in_bytes(
     start: Start, simulated: SimulatedNode, ask: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard, "MOST_WRITING_BYTES", 250_000)

@@ -110,7 +110,7 @@ async def test_what_is_refused_is_counted(start: Start, files: Files) -> None:
     assert 'pod_gpu_exporter_refused_requests_total{reason="password"} 3\n' in metrics
 
 
-async def test_a_crowd_of_wrong_passwords_costs_one_check_at_a_time_and_the_right_one_is_not_behind_it(
+async def test_the_right_password_does_not_wait_behind_a_crowd_of_wrong_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checks = 0
@@ -369,7 +369,7 @@ async def test_ciphers(secure: Secure, files: Files) -> None:
         await status_of(exporter, context)
 
 
-async def test_a_renewed_certificate_new_passwords_and_tls_itself_are_taken_up_while_it_runs(
+async def test_certificate_passwords_and_tls_are_taken_up_while_it_runs(
     simulated: SimulatedNode, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "LOOK_EVERY_SECONDS", 0.05)
@@ -518,7 +518,7 @@ async def test_healthcheck_speaks_tls_too(secure: Secure, files: Files, client_a
 # Which of them it is depends on how far the handshake came when the exporter hung up.
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError, ssl.SSLError])
 @pytest.mark.parametrize(("client_auth", "code"), [("RequireAndVerifyClientCert", 0), ("NoClientCert", 1)])
-def test_healthcheck_knows_an_exporter_that_hangs_up_for_want_of_a_certificate(
+def test_healthcheck_knows_an_exporter_that_asks_for_a_certificate(
     files: Files, monkeypatch: pytest.MonkeyPatch, error: type[OSError], client_auth: str, code: int
 ) -> None:
     def hang_up(*_: object) -> None:

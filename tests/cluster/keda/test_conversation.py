@@ -150,7 +150,7 @@ async def test_a_conversation_in_the_order_in_which_keda_calls() -> None:
         assert (await keda.hpa(), await keda.polls()) == (1, 0)
 
 
-async def test_a_stream_says_what_has_changed_and_ends_with_an_error_rather_than_with_false() -> None:
+async def test_a_stream_says_what_has_changed_and_ends_with_an_error() -> None:
     async with talking(view(0.0)) as talk:
         stream = talk.keda().stream()
         assert (await stream.read()).result is False

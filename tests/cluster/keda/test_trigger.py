@@ -58,7 +58,7 @@ def test_what_keda_sends() -> None:
     TEXTS,
     st.dictionaries(st.sampled_from(KEYS) | TEXTS, TEXTS, max_size=8),
 )
-def test_any_texts_are_a_trigger_within_its_limits_or_refused_in_a_few_words(
+def test_any_texts_are_a_trigger_within_its_limits_or_refused(
     namespace: str, name: str, metadata: dict[str, str]
 ) -> None:
     for texts in (metadata, {**GOOD, **metadata}):

@@ -149,7 +149,7 @@ async def test_no_target_at_all_is_trouble_and_not_an_empty_cluster() -> None:
         assert "there is no node exporter" in source.view.trouble.message
 
 
-async def test_a_node_is_missing_once_its_last_scrape_is_too_old_by_the_servers_clock() -> None:
+async def test_a_node_is_missing_once_its_last_scrape_is_too_old() -> None:
     clock = Clock()
     server = Server(targets=[*target("n1", age=5), *target("n2", age=25)])
     async with serving(server), asking(server, clock) as source:
@@ -279,7 +279,7 @@ async def test_a_server_that_stalls_and_one_that_is_not_there() -> None:
         assert source.health.trouble.reason == "refused"
 
 
-async def test_a_workload_that_is_in_no_series_is_an_error_that_says_what_is_needed() -> None:
+async def test_a_workload_without_a_series_is_an_error_that_says_what_is_needed() -> None:
     async with serving(Server()) as server, asking(server, Clock()) as source:
         await ask(source)
         with pytest.raises(Unanswerable, match=r"--workload\.labels") as error:

@@ -79,9 +79,7 @@ class UnscrapedServer:
 @pytest.mark.parametrize("gap_ms", [15_000, 2 * MINUTE, 9 * MINUTE])
 @pytest.mark.parametrize("hours", [0.5, 2, 8, 24])
 @pytest.mark.parametrize("part", [0.0, 0.31, 0.6])
-def test_a_node_that_nobody_scraped_for_some_minutes_was_there_all_the_time(
-    gap_ms: int, hours: float, part: float
-) -> None:
+def test_a_node_unscraped_for_some_minutes_was_there_all_the_time(gap_ms: int, hours: float, part: float) -> None:
     span = Span(DAY.from_ms, DAY.from_ms + int(hours * HOUR))
     begin = span.from_ms + int(part * span.ms) - 5000
     reader = FactsReader(api=UnscrapedServer((begin, begin + gap_ms)), matchers=())  # type: ignore[arg-type]

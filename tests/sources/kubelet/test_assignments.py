@@ -338,7 +338,7 @@ async def restart(kubelet: SimulatedKubelet, source: KubeletSource, *, empty_sec
 
 
 # issue 7, line 3
-async def test_a_kubelet_without_its_api_server_lists_nothing_and_its_last_word_holds(
+async def test_the_last_word_of_a_kubelet_without_its_api_server_holds(
     kubelet: SimulatedKubelet, make: Make, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await kubelet.start()
@@ -369,7 +369,7 @@ async def test_a_kubelet_without_its_api_server_lists_nothing_and_its_last_word_
 
 # issue 7, line 3
 @pytest.mark.parametrize(("max_stale", "holds_for"), [(None, 600.0), (30.0, 30.0)])
-async def test_the_last_word_of_a_kubelet_that_lists_nothing_ends_with_a_line_in_the_log(
+async def test_the_end_of_the_last_word_of_a_kubelet_is_a_line_in_the_log(
     kubelet: SimulatedKubelet,
     make: Make,
     max_stale: float | None,
@@ -396,7 +396,7 @@ async def test_the_last_word_of_a_kubelet_that_lists_nothing_ends_with_a_line_in
 
 
 # issue 7, line 3
-async def test_a_kubelet_that_lists_only_static_pods_has_not_reached_its_api_server(
+async def test_a_kubelet_with_only_static_pods_has_not_reached_its_api_server(
     kubelet: SimulatedKubelet, make: Make, world: World
 ) -> None:
     await kubelet.start()
@@ -427,7 +427,7 @@ async def test_a_node_that_never_had_a_pod_is_no_failure(kubelet: SimulatedKubel
 
 # issue 7, line 4
 @pytest.mark.parametrize(("ago", "is_kept"), [(4.0, True), (11.0, False)])
-async def test_a_pod_that_went_while_the_kubelet_was_down_is_shown_for_the_grace_from_its_start(
+async def test_a_pod_that_went_with_the_kubelet_down_is_shown_for_the_grace(
     kubelet: SimulatedKubelet, make: Make, world: World, ago: float, is_kept: bool
 ) -> None:
     await kubelet.start()
@@ -512,7 +512,7 @@ async def test_while_the_kubelet_is_down_all_owners_are_only_kept(
     assert {pod for _, pod in source.unlisted} == owners_in(world)
 
 
-async def test_a_lost_connection_is_a_reconnect_even_if_the_socket_file_is_the_same(
+async def test_a_lost_connection_is_a_reconnect_even_with_the_same_socket_file(
     kubelet: SimulatedKubelet, make: Make, world: World
 ) -> None:
     await kubelet.start()

@@ -56,7 +56,7 @@ def test_sixteen_pods_with_half_a_gpu_each_are_sixteen_assignments() -> None:
 
 
 # issue 24, part 2
-def test_ids_of_several_gpus_are_an_assignment_for_each_in_whatever_entries_they_come() -> None:
+def test_ids_of_several_gpus_are_an_assignment_for_each() -> None:
     entries = [(MEMORY, [*ids_of(GPUS[0], 5, 3), *ids_of(GPUS[1], 0, 2)]), (MEMORY, ids_of(GPUS[0], 8, 4))]
     found = parse(answer(a_pod("p", *entries)), resources=GLOBS)
     assert {(assignment.device_id, assignment.count) for assignment in found.assignments} == {
@@ -79,7 +79,7 @@ def test_what_only_counts_is_left_out_and_is_not_outside_either() -> None:
 
 
 # issue 24, part 2
-def test_counted_ids_that_resources_leave_out_are_one_line_of_the_explanation() -> None:
+def test_counted_ids_that_resources_leave_out_are_explained_in_one_line() -> None:
     found = parse(answer(a_pod("p", (MEMORY, ids_of(GPUS[0], 0, HALF)))), resources=("nvidia.com/*",))
     assert [assignment.device_id for assignment in found.outside] == [f"{GPUS[0]}-_-0"]
 

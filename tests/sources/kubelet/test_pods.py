@@ -96,7 +96,7 @@ async def test_a_pod_that_is_made_anew_under_its_name_is_the_new_one(
 
 
 # issue 7, line 2
-async def test_a_kubelet_that_starts_says_that_all_is_told_and_has_told_of_nobody(
+async def test_a_starting_kubelet_says_that_all_is_told_and_told_of_nobody(
     kubelet: SimulatedPodsApi, source: PodsApi, world: World
 ) -> None:
     await kubelet.start()
@@ -115,7 +115,7 @@ async def test_a_kubelet_that_starts_says_that_all_is_told_and_has_told_of_nobod
 
 
 # issue 22, line 8
-async def test_each_remedy_while_the_kubelet_restarts_speaks_of_the_kubelet_and_not_of_another_socket(
+async def test_each_remedy_while_the_kubelet_restarts_speaks_of_the_kubelet(
     kubelet: SimulatedPodsApi, tmp_path: Path
 ) -> None:
     troubles: list[Trouble] = []
@@ -139,7 +139,7 @@ async def test_each_remedy_while_the_kubelet_restarts_speaks_of_the_kubelet_and_
 
 
 # issue 7, line 2
-async def test_a_kubelet_that_starts_without_the_api_server_tells_of_static_pods_alone(
+async def test_a_kubelet_started_without_the_api_server_tells_of_static_pods(
     kubelet: SimulatedPodsApi, source: PodsApi, world: World
 ) -> None:
     world.pods = (*world.pods, Pod(namespace="kube-system", name="etcd-n", uid="static", containers=(), is_static=True))
@@ -162,7 +162,7 @@ async def test_a_kubelet_that_starts_without_the_api_server_tells_of_static_pods
 
 
 # issue 7, line 42
-async def test_a_pod_that_has_ended_is_deleted_here_a_while_later_and_a_new_stream_has_it_again(
+async def test_a_pod_that_has_ended_is_deleted_here_a_while_later(
     tmp_path: Path, source: PodsApi, world: World
 ) -> None:
     kubelet = SimulatedPodsApi(tmp_path / "pods.sock", lambda: world.pods, deleted_after_seconds=0.1)

@@ -108,7 +108,7 @@ def test_no_owner_is_lost_over_the_recorded_restart_of_1_36() -> None:
 
 # issue 7, line 8
 # issue 7, line 42
-def test_what_runs_before_a_container_is_not_listed_and_the_container_already_is() -> None:
+def test_what_runs_before_a_container_is_not_listed() -> None:
     answer = newer("during-init")
     assert ("serving", "init-only") in answer.listed
     holding = {(found.owner.pod, found.owner.container) for found in answer.assignments}
@@ -118,7 +118,7 @@ def test_what_runs_before_a_container_is_not_listed_and_the_container_already_is
 
 
 # issue 7, line 42
-def test_pods_that_a_kubelet_without_its_device_plugin_rejects_lose_their_devices_and_nobody_else_does() -> None:
+def test_only_pods_that_a_kubelet_rejects_lose_their_devices() -> None:
     state = answered(Retained(), newer("plugin-gone"), now=0.0, reconnected=True)
     held = pods_in(state.assignments)
     after = newer("plugin-gone-kubelet-restarted")

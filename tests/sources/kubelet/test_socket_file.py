@@ -42,9 +42,7 @@ def test_a_socket_that_is_missing_can_be_named_by_its_own_flag(tmp_path: Path, o
 
 # issue 22, line 20
 @pytest.mark.parametrize("of", [POD_RESOURCES, PODS_API])
-def test_a_folder_or_a_file_in_the_sockets_place_is_none_and_no_kubelet_that_is_down(
-    tmp_path: Path, of: Interface
-) -> None:
+def test_a_folder_or_a_file_in_the_sockets_place_is_no_socket(tmp_path: Path, of: Interface) -> None:
     empty, folder, file = tmp_path / "kubelet.sock", tmp_path / "pod-resources", tmp_path / "file"
     empty.mkdir()
     folder.mkdir()
@@ -87,7 +85,7 @@ def test_a_dead_socket_that_is_mounted_as_a_file(tmp_path: Path, monkeypatch: py
         f"{NO_CONNECTION}connection attempt timed out before receiving SETTINGS frame",
     ],
 )
-def test_a_connection_that_breaks_is_a_kubelet_that_restarts_and_no_wrong_socket(of: Interface, details: str) -> None:
+def test_a_connection_that_breaks_is_a_kubelet_that_restarts(of: Interface, details: str) -> None:
     trouble = failure(details, Path("/k.sock"), of)
     assert (trouble.reason, trouble.remedy) == ("unreachable", ENDED)
     assert trouble.message == f"the connection to /k.sock broke: {details or 'nothing says why'}"

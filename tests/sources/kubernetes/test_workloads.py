@@ -220,7 +220,7 @@ async def test_a_circle_ends() -> None:
     assert len(api.calls) < 5
 
 
-async def test_what_is_known_is_kept_for_5_minutes_and_shown_while_it_is_asked_for_again() -> None:
+async def test_what_is_known_is_kept_for_5_minutes() -> None:
     clock = Clock()
     api = Api({RS: owned_by("Deployment", "web")})
     workloads = Workloads(api=api, clock=clock)
@@ -316,7 +316,7 @@ async def test_controllers_and_kinds_are_remembered_up_to_a_number() -> None:
         (pod(owner("Job", "train-1", "batch/v1")), None),
     ],
 )
-async def test_without_an_api_what_pods_say_themselves_is_known_and_nothing_is_guessed(
+async def test_without_an_api_only_what_pods_say_themselves_is_known(
     of: PodInfo, found: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     workloads = Workloads(api=None)

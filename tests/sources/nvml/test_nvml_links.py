@@ -98,7 +98,7 @@ def test_all_that_nvml_says_of_links(readings: Readings) -> None:
     }
 
 
-def test_links_are_read_once_a_minute_and_what_is_lacking_is_not_asked_for_again(readings: Readings) -> None:
+def test_links_are_read_once_a_minute_and_lacking_ones_never_again(readings: Readings) -> None:
     readings.links(0.0)
     first = readings.calls.copy()
     of_links = ("PciInfo", "Pcie", "NvLink", "Fabric", "FieldValues")

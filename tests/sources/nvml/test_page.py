@@ -253,9 +253,7 @@ def test_what_goes_over_nvlink_is_told_in_mb_a_second(nvml: SimulatedNvml, reade
     assert told(5, 4.0) == "0", "the driver was loaded anew"
 
 
-def test_the_last_error_is_told_with_its_meaning_by_gpus_that_tell_of_errors(
-    nvml: SimulatedNvml, reader: NvmlReader
-) -> None:
+def test_the_last_error_of_a_gpu_has_its_meaning(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     reader.read(0)
     nvml.write(whole_and_cut(), everything("xid 0 31 1", "xid 1 79 2", "xid 0 999 3"), is_recut=False)
     reader.read(1)
@@ -279,9 +277,7 @@ def test_compute_instances_of_one_gpu_instance_have_one_row(nvml: SimulatedNvml,
     assert b'GPU_I_PROFILE="3g.40gb",GPU_I_ID="5"' in reader.page
 
 
-def test_a_gpu_that_is_to_be_cut_and_has_no_instance_yet_has_a_row_of_its_own(
-    nvml: SimulatedNvml, reader: NvmlReader
-) -> None:
+def test_a_gpu_to_be_cut_without_an_instance_yet_has_a_row_of_its_own(nvml: SimulatedNvml, reader: NvmlReader) -> None:
     nvml.write((), [f"gpu 0 0 1 1000 {GPU(0)}", *everything()])
     reader.read(0)
     assert rows(reader.page).keys() == {("0", "")}
