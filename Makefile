@@ -8,7 +8,7 @@ export PIP_ROOT_USER_ACTION := ignore
 # tests start the program some hundred times: without compiled files each start takes twice as long
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs dashboards reference dictionary lock release clean
+.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs golden dashboards reference dictionary lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -139,11 +139,18 @@ docs: $(VENV)/installed-dev  ## the docs as a site, in .cache/site/html; a link 
 	@$(BIN)/python -m docs.generator.site
 	@cd $(CACHE)/site && $(CURDIR)/$(BIN)/zensical build --strict
 
-dashboards: $(VENV)/installed-dev  ## write deploy/grafana/*.json anew, from its generator
+# In an order in which a file is made before what is made of it: dashboards and counters files, of these the DaemonSet, of
+# that what the operator ships, then goldens and the chart's copies. The tests that write compare with what they would
+# write, so a second run changes nothing.
+golden: $(VENV)/installed-dev dashboards reference  ## write anew all that is made of something else: goldens, copies, pages, dashboards
+	@$(BIN)/pytest -q -rs --update-golden tests/dcgm/test_table.py tests/operator/test_shipped.py
+	@$(BIN)/pytest -q -rs --update-golden $$(grep -rl 'golden: Golden' tests --include='test_*.py')
+
+dashboards: $(VENV)/installed-dev  ## of `make golden` only deploy/grafana/*.json and the chart's copies, from its generator
 	@$(BIN)/python -m deploy.grafana.generator
 	@cp deploy/grafana/*.json deploy/helm/pod-gpu-metrics-exporter/files/dashboards/
 
-reference: $(VENV)/installed-dev  ## write flags, endpoints, metrics and operator-fields of docs/ anew, from the program
+reference: $(VENV)/installed-dev  ## of `make golden` only flags, endpoints, metrics and operator-fields of docs/, from the program
 	@$(BIN)/python -m docs.generator
 
 dictionary: $(VENV)/installed-dev  ## DCGM's dictionary and the names in table.json, from DCGM's headers in HEADERS (release/dictionary.py)

@@ -13,6 +13,7 @@ from exporter.log import LOG, KeepingHandler
 from exporter.sources.source import PATIENCE_SECONDS
 from tests.support.components import real
 from tests.support.exporter import Exporter, Start, config_of, hide_the_machine, running
+from tests.support.golden import Golden
 from tests.support.patience import LONG_SECONDS, wait_for_sources
 from tests.support.real_api import WHICH
 from tests.support.simulated import SimulatedNode, World
@@ -28,11 +29,13 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+    parser.addoption("--update-golden", action="store_true", help="write what `make golden` makes, and test no more")
     parser.addoption("--quick", action="store_true", help="a fifth of the random examples, and no test marked `long`")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--update-golden"):
+        items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
     if not config.getoption("--quick"):
         return
     for item in items:
@@ -58,6 +61,11 @@ def log_as_before() -> Iterator[None]:
     for handler in root.handlers[:]:
         if isinstance(handler, KeepingHandler):
             root.removeHandler(handler)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden(writes=request.config.getoption("--update-golden"))
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Whole pages, byte for byte: each generation of dcgm-exporter's page, joined with each label and sharing mode.
 
-`pytest tests/test_golden.py --update-golden` writes the files anew; look at the difference before committing it.
+`make golden` writes the files anew; look at the difference before committing it.
 """
 
 import subprocess
@@ -17,6 +17,7 @@ from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.sample_rows import Attribution
 from exporter.simulator.dcgm_pages import FAMILIES, LOW_UTIL_VIOLATION, SimulatedFamily, SimulatedRow, page
 from tests.support.components import LINT, check
+from tests.support.golden import Golden
 from tests.support.made_pages import link_rows, made_row, more_families, value
 from tests.support.owners import build_owners
 from tests.support.places import DATA, GOLDEN
@@ -103,7 +104,7 @@ def incoming(name: str) -> Path:
     return PAGES / f"{name}.prom"
 
 
-def golden(name: str, names: str, sharing: str) -> Path:
+def outgoing(name: str, names: str, sharing: str) -> Path:
     return GOLDEN / f"{name}.{names}.{sharing}.prom"
 
 
@@ -116,40 +117,27 @@ def joined(name: str, names: str, sharing: str) -> bytes:
     return result.body
 
 
-@pytest.fixture(autouse=True, scope="module")
-def updated(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--update-golden"):
-        for folder in (PAGES, GOLDEN):
-            folder.mkdir(exist_ok=True)
-            for old in folder.glob("*.prom"):
-                old.unlink()
-        for name, text in SIMULATED.items():
-            incoming(name).write_text(text)
-        for case in CASES:
-            golden(*case).write_bytes(joined(*case))
-
-
 @pytest.mark.parametrize("name", SIMULATED)
-def test_the_simulator_writes_the_page_of_the_generation(name: str) -> None:
-    assert incoming(name).read_text() == SIMULATED[name]
+def test_the_simulator_writes_the_page_of_the_generation(name: str, golden: Golden) -> None:
+    golden.holds(incoming(name), SIMULATED[name])
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
-def test_the_joined_page(case: tuple[str, str, str]) -> None:
-    assert joined(*case) == golden(*case).read_bytes()
+def test_the_joined_page(case: tuple[str, str, str], golden: Golden) -> None:
+    golden.holds(outgoing(*case), joined(*case).decode())
+
+
+def test_no_page_is_left_over(golden: Golden) -> None:
+    golden.holds_no_other(PAGES.iterdir(), map(incoming, SIMULATED))
+    golden.holds_no_other(GOLDEN.glob("*.prom"), (outgoing(*case) for case in CASES))
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_promtool_takes_it(promtool: Path, case: tuple[str, str, str]) -> None:
-    code, complaints = check(promtool, golden(*case).read_bytes())
+    code, complaints = check(promtool, outgoing(*case).read_bytes())
     assert code in (0, LINT), complaints
     assert [line for line in complaints if not line.startswith(("DCGM_", "dcgm_"))] == []
-
-
-def test_no_golden_is_stale() -> None:
-    assert {path.name for path in GOLDEN.glob("*.prom")} == {golden(*case).name for case in CASES}
-    assert {path.name for path in PAGES.iterdir()} == {incoming(name).name for name in SIMULATED}
 
 
 def test_goldens_are_committed() -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-_HEADER = "<!-- Made of the program by `make reference`: change what it is made of, not this file. -->"
+_HEADER = "<!-- Made of the program by `make golden`: change what it is made of, not this file. -->"
 # words of a help text that become code: flags, paths of the exporter, and names of metrics
 _PATH = r"/(?:gpu/metrics|container/metrics|metrics/nodes|debug/\w+|metrics?|processes)(?![\w/])"
 _CODE = re.compile(rf"(?<![\w`/-])(--[a-z][a-z.-]*[a-z]|{_PATH}|pod_gpu_\w+)(?!`)")
@@ -22,7 +22,7 @@ def description(of: Mapping[str, Any], where: str) -> str:
     """
     text: str | None = of.get("description")
     if not text:
-        raise UndescribedError(f"{where} has no description: write one, then run make reference again")
+        raise UndescribedError(f"{where} has no description: write one, then run make golden again")
     return text
 
 

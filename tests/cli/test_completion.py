@@ -11,6 +11,7 @@ from click.shell_completion import BashComplete, FishComplete, ShellComplete, Zs
 
 from exporter.cli.commands import COMMANDS
 from exporter.cli.main import _COMPLETES, commands
+from tests.support.golden import Golden
 from tests.support.places import ROOT
 from tests.support.waiting import wait_until
 
@@ -20,13 +21,10 @@ SHELLS: Mapping[str, type[ShellComplete]] = {"bash": BashComplete, "fish": FishC
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_shipped_scripts_are_those_that_the_program_writes(shell: str, request: pytest.FixtureRequest) -> None:
+def test_the_shipped_scripts_are_those_that_the_program_writes(shell: str, golden: Golden) -> None:
     made = SHELLS[shell](commands, {}, PROGRAM, _COMPLETES)
     text = made.source_template % made.source_vars() + "\n"
-    path = FOLDER / f"{PROGRAM}.{shell}"
-    if request.config.getoption("--update-golden"):
-        path.write_text(text)
-    assert path.read_text() == text
+    golden.holds(FOLDER / f"{PROGRAM}.{shell}", text)
 
 
 @pytest.mark.parametrize(

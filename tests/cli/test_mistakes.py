@@ -1,4 +1,4 @@
-"""Forty typical mistakes, and what is answered: docs/mistakes.md is made of this file by --update-golden.
+"""Forty typical mistakes, and what is answered: docs/mistakes.md is made of this file by `make golden`.
 
 Each answer is one line and exit code 2, names what is wrong, and says what to do instead.
 """
@@ -20,6 +20,7 @@ from exporter.config.foreign_names import OTHER_NAMES
 from exporter.config.suggestions import closest, did_you_mean
 from tests.support import quick_yaml
 from tests.support.chart import helm, rendered_texts
+from tests.support.golden import Golden
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "mistakes.md"
@@ -321,7 +322,7 @@ def code(text: str) -> str:
 INTRO = f"""\
 # Typical mistakes, and what is answered
 
-<!-- Made by `pytest tests/cli/test_mistakes.py --update-golden`: change what it is made of, not this file. -->
+<!-- Made by `make golden`: change what it is made of, not this file. -->
 
 A wrong command line or file ends with exit code 2 and one line, which begins with `{PROGRAM}:`. It names
 what is wrong, and what to do instead. A wrong environment name is a warning in the log, since others set names, too.
@@ -331,9 +332,7 @@ what is wrong, and what to do instead. A wrong environment name is a warning in 
 @pytest.mark.real
 @pytest.mark.usefixtures("nobody_may_read")
 def test_the_page_of_mistakes_has_the_answers(
-    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = "\n".join((INTRO, *rows(capsys, tmp_path), ""))
-    if request.config.getoption("--update-golden"):
-        PAGE.write_text(page)
-    assert PAGE.read_text() == page
+    golden.holds(PAGE, page)

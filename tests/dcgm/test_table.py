@@ -2,6 +2,7 @@
 
 import csv
 from collections import Counter
+from textwrap import indent
 
 import pytest
 
@@ -9,6 +10,7 @@ from exporter.dcgm.dictionary import dictionary
 from exporter.dcgm.fields import FIELDS, METRICS, counters_csv
 from exporter.dcgm.table import TABLE, DcgmField
 from release.dictionary import known_names
+from tests.support.golden import Golden
 from tests.support.places import DATA, ROOT
 
 ROWS = {row.name: row for row in TABLE}
@@ -75,12 +77,10 @@ def known_to(go_dcgm: str) -> set[str]:
 
 # issue 22, line 35
 @pytest.mark.parametrize("path", COUNTERS)
-def test_a_counters_file_has_no_name_that_ends_its_dcgm_exporter(path: str, request: pytest.FixtureRequest) -> None:
+def test_a_counters_file_has_no_name_that_ends_its_dcgm_exporter(path: str, golden: Golden) -> None:
     exporter, versions = COUNTERS[path]
     made = counters_csv(None, exporter)
-    if request.config.getoption("--update-golden"):
-        (ROOT / "deploy" / path).write_text(made)
-    assert (ROOT / "deploy" / path).read_text() == made
+    golden.holds(ROOT / "deploy" / path, made)
     names = {line.partition(",")[0] for line in made.splitlines() if not line.startswith("#")}
     own = {name for name in names if name.startswith("DCGM_EXP_")}
     # dcgm-exporter counts these itself, since 4.8.3
@@ -91,6 +91,13 @@ def test_a_counters_file_has_no_name_that_ends_its_dcgm_exporter(path: str, requ
     newest = BOOK.generations[-1] if exporter == "4.8.3" else versions[-1]
     for generation in (version for version in BOOK.generations if versions[0] <= version <= newest):
         assert {name.removeprefix("DCGM_FI_") for name in names - own} - BOOK.all_names(generation).keys() == set()
+
+
+def test_the_daemon_set_has_the_newest_counters_file(golden: Golden) -> None:
+    path = ROOT / "daemonset.yaml"
+    before, begin, rest = path.read_text().partition("  counters.csv: |\n")
+    _, end, after = rest.partition("---\n")
+    golden.holds(path, before + begin + indent(counters_csv(None, "4.8.3"), " " * 4) + end + after)
 
 
 # issue 22, line 34

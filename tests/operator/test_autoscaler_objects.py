@@ -1,6 +1,6 @@
 """The object that a GPUAutoscaler stands for: as the golden files have it, and what an edit changes.
 
-`pytest tests/operator --update-golden` writes tests/golden/operator/autoscaler-*.yaml anew.
+`make golden` writes tests/golden/operator/autoscaler-*.yaml anew.
 """
 
 import copy
@@ -23,6 +23,7 @@ from exporter.operator.objects.resources import Object
 from tests.operator.autoscaling import NAME, NAMESPACE, UID, VALID, applied, spec_of, wanted
 from tests.operator.specs import NAMES, SCALING, SCALING_EVERYTHING
 from tests.support import quick_yaml
+from tests.support.golden import Golden
 from tests.support.manifests import KUBERNETES, objects_of, valid
 from tests.support.places import GOLDEN, ROOT
 from tests.support.scaled_objects import BEHAVIOR, refusals
@@ -43,12 +44,11 @@ TOLERANT = "1.34"
 
 # issue 14, "Must show" 1 and 2
 @pytest.mark.parametrize("name", GOLDENS)
-def test_the_object_is_that_of_the_golden_file(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_object_is_that_of_the_golden_file(name: str, golden: Golden) -> None:
     keda, changes = GOLDENS[name]
     made = applied(keda=keda, **changes)
     path = GOLDEN / "operator" / f"autoscaler-{name}.yaml"
-    if request.config.getoption("--update-golden"):
-        path.write_text(yaml.safe_dump(made, sort_keys=False, width=120))
+    golden.holds(path, yaml.safe_dump(made, sort_keys=False, width=120))
     assert [made] == objects_of(path)
     if keda:
         assert refusals(made) == []
@@ -64,9 +64,9 @@ def _without_tolerance(made: Object) -> Object:
     return older
 
 
-def test_no_golden_file_is_left_over() -> None:
-    found = {path.stem.removeprefix("autoscaler-") for path in (GOLDEN / "operator").glob("autoscaler-*.yaml")}
-    assert found == {*GOLDENS}
+def test_no_golden_file_is_left_over(golden: Golden) -> None:
+    folder = GOLDEN / "operator"
+    golden.holds_no_other(folder.glob("autoscaler-*.yaml"), (folder / f"autoscaler-{name}.yaml" for name in GOLDENS))
 
 
 # issue 15, line 17

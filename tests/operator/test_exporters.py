@@ -1,10 +1,9 @@
 """The objects of a GPUExporter: as daemonset.yaml has them, as the golden files have them, and what an edit changes.
 
-`pytest tests/operator/test_exporters.py --update-golden` writes tests/golden/operator anew, and shipped.json.
+`make golden` writes tests/golden/operator anew.
 """
 
 import copy
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +31,7 @@ from exporter.reading import Invalid
 from tests.operator.specs import EVERYTHING, NAMES, SCHEMAS, VALID, spec_of
 from tests.support import quick_yaml
 from tests.support.exporter import config_from
+from tests.support.golden import Golden
 from tests.support.manifests import (
     KUBERNETES,
     KUSTOMIZE,
@@ -65,13 +65,11 @@ GOLDENS: dict[str, tuple[Object, bool]] = {
 
 # issue 14, "Must show" 1
 @pytest.mark.parametrize("name", GOLDENS)
-def test_the_objects_are_those_of_the_golden_file(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_objects_are_those_of_the_golden_file(name: str, golden: Golden) -> None:
     spec, pod_monitors = GOLDENS[name]
     found = list(objects(spec, pod_monitors=pod_monitors))
     path = GOLDEN / "operator" / f"{name}.yaml"
-    if request.config.getoption("--update-golden"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.dump_all(found, Dumper=Plainly, sort_keys=False, width=120))
+    golden.holds(path, yaml.dump_all(found, Dumper=Plainly, sort_keys=False, width=120))
     assert found == objects_of(path)
     for version in KUBERNETES:
         valid(found, version)
@@ -90,20 +88,9 @@ class Plainly(yaml.SafeDumper):
 Plainly.add_representer(str, Plainly.represent_str)
 
 
-def test_no_golden_file_is_left_over() -> None:
-    found = {path.stem for path in (GOLDEN / "operator").iterdir()}
-    assert {name for name in found if not name.startswith("autoscaler-")} == {*GOLDENS}
-
-
-def test_the_operator_is_shipped_with_the_manifests(request: pytest.FixtureRequest) -> None:
-    monitor = objects_of(ROOT / "deploy" / "prometheus" / "podmonitor.yaml")
-    shipped = {kind: of_kind((*PLAIN, *monitor), kind) for kind in ("DaemonSet", "Service", "PodMonitor")}
-    for component in ("measured-use", "cuda-probe", "kernel-log", "allocators"):
-        (shipped[component],) = objects_of(KUSTOMIZE / "components" / component / "exporter.yaml")
-    path = ROOT / "exporter" / "operator" / "exporters" / "shipped.json"
-    if request.config.getoption("--update-golden"):
-        path.write_text(json.dumps(shipped, indent=1, ensure_ascii=False) + "\n")
-    assert json.loads(path.read_text()) == shipped
+def test_no_golden_file_is_left_over(golden: Golden) -> None:
+    kept = [path for path in (GOLDEN / "operator").iterdir() if not path.name.startswith("autoscaler-")]
+    golden.holds_no_other(kept, (GOLDEN / "operator" / f"{name}.yaml" for name in GOLDENS))
 
 
 def without_whose(template: Object) -> Object:

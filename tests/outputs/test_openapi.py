@@ -1,13 +1,11 @@
 """/openapi.json, held to the description that people read.
 
-`pytest tests/outputs/test_openapi.py --update-golden` writes it anew.
+`make golden` writes it anew.
 """
 
 import json
 from collections.abc import Mapping
 from typing import get_type_hints
-
-import pytest
 
 from exporter.cluster.outputs.cluster_outputs import OUTPUTS as OF_CLUSTER
 from exporter.lenient import AnyObject
@@ -16,6 +14,7 @@ from exporter.model.states import DeviceState
 from tests.support import quick_yaml
 from tests.support.cluster_role import running_cluster
 from tests.support.exporter import PATHS, Start
+from tests.support.golden import Golden
 from tests.support.places import ROOT
 
 # For people, and as they like: /debug/ says what a look amounts to; the description does not describe itself.
@@ -23,16 +22,17 @@ NOT_DESCRIBED = ("/debug/mapping", "/debug/nodes", "/openapi.json")
 SERVED = ROOT / "exporter" / "outputs" / "openapi.json"
 
 
-async def test_it_is_the_description_in_docs(start: Start, request: pytest.FixtureRequest) -> None:
+def test_the_file_is_the_description_in_docs(golden: Golden) -> None:
     described = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())
-    if request.config.getoption("--update-golden"):
-        SERVED.write_text(json.dumps(described, indent=1) + "\n")
-        return  # what is served was read when the program started
+    golden.holds(SERVED, json.dumps(described, indent=1) + "\n")
+
+
+async def test_the_file_is_what_is_served(start: Start) -> None:
     exporter = await start(kubelet_socket="/no/such/kubelet.sock", dcgm_url="http://127.0.0.1:1/metrics")
     async with exporter.session.get(f"{exporter.base}/openapi.json") as response:
         assert response.status == 200
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
-        assert json.loads(await response.read()) == described
+        assert json.loads(await response.read()) == json.loads(SERVED.read_text())
 
 
 # issue 15, line 26

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from tests.support.chart import CHART
+from tests.support.golden import Golden
 from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -33,14 +32,8 @@ def test_the_chart_has_no_links() -> None:
     assert [path for path in CHART.rglob("*") if path.is_symlink()] == []
 
 
-def test_what_the_chart_brings_is_what_stands_elsewhere(request: pytest.FixtureRequest) -> None:
-    """`--update-golden` copies it anew."""
-    if request.config.getoption("--update-golden"):
-        for copy, original in copies().items():
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(original.read_bytes())
+def test_what_the_chart_brings_is_what_stands_elsewhere(golden: Golden) -> None:
     for copy, original in copies().items():
-        assert copy.read_bytes() == original.read_bytes(), f"{copy} is not {original}: --update-golden copies it"
+        golden.holds(copy, original.read_bytes().decode())
     for name in FOLDERS:
-        folder = CHART / "files" / name
-        assert set(folder.iterdir()) == {copy for copy in copies() if copy.parent == folder}
+        golden.holds_no_other((CHART / "files" / name).iterdir(), copies())

@@ -10,6 +10,7 @@ import pytest
 from exporter.config import cluster_settings, node_settings, operator_settings
 from exporter.config.settings import Setting
 from tests.support.chart import CHART, rendered_texts
+from tests.support.golden import Golden
 from tests.support.manifests import Object
 
 FILE = CHART / "files" / "settings.json"
@@ -36,11 +37,8 @@ def made() -> dict[str, Any]:
 
 
 # issue 22, line 21
-def test_the_chart_knows_every_setting(request: pytest.FixtureRequest) -> None:
-    """`--update-golden` writes it anew from the program."""
-    if request.config.getoption("--update-golden"):
-        FILE.write_text(json.dumps(made(), indent=1) + "\n")
-    assert json.loads(FILE.read_text()) == made()
+def test_the_chart_knows_every_setting(golden: Golden) -> None:
+    golden.holds(FILE, json.dumps(made(), indent=1) + "\n")
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -11,6 +11,7 @@ import yaml
 
 from tests.support.chart import CHART, VALUES, helm, merged, rendered_texts
 from tests.support.chart_values import EXAMPLES, at
+from tests.support.golden import Golden
 from tests.support.manifests import Object
 
 SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
@@ -121,12 +122,8 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def test_the_readme_has_the_table_of_values(request: pytest.FixtureRequest) -> None:
-    """`--update-golden` writes it anew from values.yaml."""
+def test_the_readme_has_the_table_of_values(golden: Golden) -> None:
     before, begin, rest = README.read_text().partition("<!-- values -->\n")
-    found, end, after = rest.partition("<!-- end of values -->")
+    _, end, after = rest.partition("<!-- end of values -->")
     assert end
-    if request.config.getoption("--update-golden"):
-        README.write_text(before + begin + table() + end + after)
-        found = table()
-    assert found == table()
+    golden.holds(README, before + begin + table() + end + after)

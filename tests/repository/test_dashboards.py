@@ -30,7 +30,7 @@ OF_LINKS = {"__data", "__field", "__url_time_range"}
 
 
 def test_the_files_are_what_the_generator_makes() -> None:
-    """`make dashboards` writes them anew."""
+    """`make golden` writes them anew."""
     assert {path.name: path.read_text() for path in FOLDER.glob("*.json")} == texts()
 
 

@@ -26,7 +26,7 @@ FLAGS, ENDPOINTS, METRICS = TEXTS["flags.md"], TEXTS["endpoints.md"], TEXTS["met
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_file_is_what_the_generator_makes(name: str) -> None:
-    """`make reference` writes it anew."""
+    """`make golden` writes it anew."""
     assert (FOLDER / name).read_text() == TEXTS[name]
 
 

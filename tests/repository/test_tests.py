@@ -1,7 +1,8 @@
-"""Tests can be read as a list of what holds: a name says one fact, and fits into a line of pytest's report."""
+"""Tests can be read as a list of what holds, and what they are held to is made in one way."""
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +32,14 @@ def test_a_long_name_is_noticed_wherever_it_stands(start: str) -> None:
     name = "test_" + "a" * 66
     assert [*long_names((*ast.walk(ast.parse(f"{start}{name}(): pass")),))] == [name]
     assert [*long_names((*ast.walk(ast.parse(f"{start}{name[:-1]}(): pass")),))] == []
+
+
+# issue 27, part 5
+def test_make_golden_is_the_one_way_to_make_a_file_anew() -> None:
+    option = "--" + "update-golden"
+    folders = ("tests", "docs", "deploy", "release")
+    texts = [
+        *ROOT.glob("*.md"),
+        *(path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py", ".yaml")),
+    ]
+    assert {path.relative_to(ROOT) for path in texts if option in path.read_text()} == {Path("tests/conftest.py")}

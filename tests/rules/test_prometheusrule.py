@@ -1,20 +1,20 @@
 """deploy/prometheus/prometheusrule.yaml: the same rules as an object for the Prometheus operator.
 
-`pytest tests/rules/test_prometheusrule.py --update-golden` writes it anew.
+`make golden` writes it anew.
 """
 
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.rules.shipped import PROMETHEUS, groups
 from tests.support import quick_yaml
+from tests.support.golden import Golden
 
 OBJECT = PROMETHEUS / "prometheusrule.yaml"
 HEADER = """\
 # The rules of rules/ beside this file as an object for the Prometheus operator. It is made of them: change them, then
-# run pytest tests/rules/test_prometheusrule.py --update-golden
+# run `make golden`
 """
 
 
@@ -43,11 +43,9 @@ def made() -> dict[str, Any]:
     }
 
 
-def test_the_object_has_the_rules(request: pytest.FixtureRequest) -> None:
+def test_the_object_has_the_rules(golden: Golden) -> None:
     text = HEADER + yaml.dump(made(), Dumper=_Dumper, sort_keys=False, width=118)
-    if request.config.getoption("--update-golden"):
-        OBJECT.write_text(text)
-    assert OBJECT.read_text() == text
+    golden.holds(OBJECT, text)
     assert quick_yaml.load(text) == made()
 
 

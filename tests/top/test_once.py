@@ -1,6 +1,6 @@
 """`top --once` and `--json`: fixed answers over a real socket, and what a user sees of them.
 
-`pytest tests/top --update-golden` writes tests/data/top/golden anew.
+`make golden` writes tests/data/top/golden anew.
 """
 
 import io
@@ -21,6 +21,7 @@ from exporter.top.transport import Gone, HttpTransport, ShownReader
 from tests.support.certificates import Authority
 from tests.support.components import free_port
 from tests.support.fixed_exporter import fixed_exporter
+from tests.support.golden import Golden
 from tests.support.places import DATA
 
 FOLDER = DATA / "top" / "golden"
@@ -68,7 +69,7 @@ def top_here(*arguments: str, **environ: str) -> bytes:
 
 # issue 12, "Must show" 2
 @pytest.mark.parametrize("name", CASES)
-def test_the_table_is_the_golden(name: str, *, request: pytest.FixtureRequest) -> None:
+def test_the_table_is_the_golden(name: str, golden: Golden) -> None:
     role, arguments, environ = CASES[name]
     with fixed_exporter(role) as exporter:
         command = ("--once", "--url", exporter.url, *arguments)
@@ -78,15 +79,11 @@ def test_the_table_is_the_golden(name: str, *, request: pytest.FixtureRequest) -
             shown = ended.stdout
         else:
             shown = top_here(*command, **environ)
-    golden = FOLDER / f"{name}.txt"
-    if request.config.getoption("--update-golden"):
-        golden.parent.mkdir(exist_ok=True)
-        golden.write_bytes(shown)
-    assert shown.decode() == golden.read_text()
+    golden.holds(FOLDER / f"{name}.txt", shown.decode())
 
 
-def test_no_golden_is_stale() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == {*CASES}
+def test_no_golden_is_stale(golden: Golden) -> None:
+    golden.holds_no_other(FOLDER.iterdir(), (FOLDER / f"{name}.txt" for name in CASES))
 
 
 def test_the_json_has_what_the_table_shows() -> None:
