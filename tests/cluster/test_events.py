@@ -22,7 +22,7 @@ from tests.cluster.exporters.conftest import (
 from tests.cluster.exporters.conftest import (
     serve as serve,  # noqa: PLC0414 - a fixture
 )
-from tests.cluster.exporters.test_answer import row
+from tests.cluster.exporters.test_node_answer import row
 from tests.node.test_kernel_log import LOST, KernelNode, reading
 from tests.support.cluster_role import ClusterRole, running_cluster
 from tests.support.waiting import until

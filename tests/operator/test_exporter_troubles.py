@@ -9,7 +9,7 @@ from exporter.operator.api.writer import Refused
 from exporter.operator.exporters.exporter_status import in_the_way, no_counters
 from exporter.operator.objects.object_fields import as_trouble
 from tests.operator.made import daemon_set, pod
-from tests.operator.test_status import dcgm_down, message, of, says
+from tests.operator.test_exporter_status import dcgm_down, message, of, says
 
 REFUSALS: Sequence[tuple[SourceError, str]] = [
     (Unavailable("permission", "may not patch daemonsets", remedy="apply deploy/operator"), "Forbidden"),

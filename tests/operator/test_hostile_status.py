@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from exporter.errors import Trouble
 from exporter.operator.exporters.exporter_status import ExporterObjects, status_of
 from tests.operator.made import NOW, Object, daemon_set, ended, gpu_exporter, hostile, pending, pod, waiting
-from tests.operator.test_status import dcgm_down, of
+from tests.operator.test_exporter_status import dcgm_down, of
 from tests.support import quick_yaml
 from tests.support.places import ROOT
 

@@ -32,9 +32,9 @@ from tests.cluster.exporters.conftest import (
 from tests.operator.looking import OWNER, answers, body, by_node, looking
 from tests.operator.made import Object, daemon_set
 from tests.operator.made import pod as made_pod
+from tests.operator.test_exporter_status import of as status_of
+from tests.operator.test_exporter_status import says
 from tests.operator.test_rights import named
-from tests.operator.test_status import of as status_of
-from tests.operator.test_status import says
 from tests.operator.told import NAMESPACES, RealTold, SimulatedTold, Told, answered, pod, xid
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.real_api import IS_REAL

@@ -25,7 +25,7 @@ from exporter.ownership.explain import WITHOUT_OWNER
 from exporter.service import Service
 from exporter.sources.nvml import nvml_source
 from exporter.sources.process_cgroups import MOST_COMMAND_BYTES, ProcFolder
-from tests.sources.test_processes import Proc
+from tests.sources.test_process_cgroups import Proc
 from tests.support import quick_yaml
 from tests.support.answers import answer_of
 from tests.support.components import real

@@ -12,7 +12,7 @@ from exporter.ownership.labels import LabelPolicy
 from exporter.sources.process_cgroups import ProcFolder
 from exporter.usage.owner_use import measure
 from tests.sources.test_container_logs import id_of, logs_of, put, settle
-from tests.sources.test_processes import Proc
+from tests.sources.test_process_cgroups import Proc
 
 GPU = "GPU-11111111-2222-3333-4444-555566667777"
 GIB = 2**30

@@ -10,7 +10,7 @@ from exporter.model.measured import HostProcesses, NamedContainer, Process, Proc
 from exporter.model.pods import Owner
 from exporter.usage.process_owners import Containers
 from exporter.usage.seen_devices import NOTHING_SEEN, SeenDevices
-from tests.usage.test_measured import CUT, ONE, PARENT, READ_AT, WHOLE, A, B, id_of, on, reading, uid_of
+from tests.usage.test_owner_use import CUT, ONE, PARENT, READ_AT, WHOLE, A, B, id_of, on, reading, uid_of
 
 OTHER = DeviceKey(uuid="GPU-other")
 IDS = {A: frozenset({"token-1"}), B: frozenset({"token-2"})}

@@ -11,7 +11,7 @@ import pytest
 from exporter.cluster.exporters.exporters_source import Exporters
 from exporter.config.http_file import HttpConfig
 from exporter.sources.exporters.asking import GivenPlaces
-from tests.cluster.exporters.test_answer import row
+from tests.cluster.exporters.test_node_answer import row
 from tests.support.cluster_settings import cluster_settings
 from tests.support.waiting import until
 

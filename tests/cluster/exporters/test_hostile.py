@@ -14,7 +14,7 @@ from exporter.cluster.exporters.node_answer import MOST_ROWS
 from exporter.config.http_file import HttpConfig
 from exporter.sources.exporters.asking import ExporterClient
 from tests.cluster.exporters.conftest import Make, Respond, Serve, good, head, round_of, says, whole
-from tests.cluster.exporters.test_answer import row
+from tests.cluster.exporters.test_node_answer import row
 from tests.support.waiting import until
 
 TIMEOUT_SECONDS = 1.5

@@ -11,7 +11,7 @@ from exporter.errors import Trouble
 from exporter.model.cluster_view import ClusterView
 from exporter.sources.cluster_source import ExporterPlace
 from exporter.sources.exporters.asking import GivenPlaces, MemoryBudget
-from tests.cluster.exporters.test_answer import read, row
+from tests.cluster.exporters.test_node_answer import read, row
 
 REFUSED = Trouble("refused", "nobody listens there", "start it")
 MAX_AGE = 30.0

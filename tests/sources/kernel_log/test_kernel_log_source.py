@@ -16,7 +16,7 @@ from exporter.model.snapshot import Health
 from exporter.ownership.kernel_events import MOST_EVENTS, MOST_WAITING, KernelEvents
 from exporter.sources.kernel_log.kernel_log_source import DEVICE, KernelLog
 from exporter.telemetry import Telemetry
-from tests.sources.kernel_log.test_lines import FORMS
+from tests.sources.kernel_log.test_kernel_lines import FORMS
 from tests.support.machine_pace import seconds_of
 from tests.support.waiting import until
 

@@ -12,7 +12,7 @@ import yaml
 from exporter.doctor.as_tested import QuestionOfTest
 from exporter.doctor.conformance import JudgedRequirement
 from exporter.doctor.junit import as_junit
-from tests.doctor.test_doctor_conformance import JUDGED, doctor
+from tests.doctor.test_conformance import JUDGED, doctor
 from tests.support.demo import demo
 from tests.support.waiting import wait_until
 

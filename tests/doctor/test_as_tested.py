@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exporter.doctor.as_tested import questions
 from exporter.doctor.conformance import judge
-from tests.doctor.test_doctor_conformance import FIRST, ONE, SECOND, device
+from tests.doctor.test_conformance import FIRST, ONE, SECOND, device
 from tests.node.test_names import SETTINGS, Exporter
 from tests.support.ai_conformance import LABELS, PARTS, passes
 from tests.support.places import DATA
