@@ -288,18 +288,22 @@ _AMOUNTS = {
 }
 
 
-def accounts_of(world: World) -> Ledger:
-    """What the accounts say of that world: the last value of each counter that a scrape at each look has seen."""
+def accounts_of(world: World, away: int = 0) -> Ledger:
+    """What the accounts say of that world: the last value of each counter that a scrape at each look has seen.
+
+    dcgm-exporter answers nothing for `away` seconds of each 885.
+    """
     cut = [gpu for gpu, kind in enumerate(world.kinds) if kind == "mig"]
     looks = Looks(
-        rules=Rules(keep_ns=90 * SECOND),
+        rules=Rules(keep_ns=(90 + away) * SECOND),
         mig={f"MIG-{gpu}-{instance}": (gpu, instance, PROFILES[of]) for gpu in cut for instance, of in CUT},
         slices=SLICES,
         offered={(SHARED, DeviceKey(uuid=GPU(gpu))): 2 for gpu, kind in enumerate(world.kinds) if kind == "shared"},
     )
     last: dict[tuple[str, DeviceKey], Mapping[str, int]] = {}
     for at in range(0, HOURS + 1, LOOK):
-        looks.at(at, world.page(at), world.held(at), sm_ns=world.kernels(at))
+        page = world.page(at)
+        looks.at(at, None if at % 885 >= 885 - away else page, world.held(at), sm_ns=world.kernels(at))
         looks.ledger.note_shown()
         for account in looks.ledger.accounts.rows:
             last[account.owner.pod if account.owner else NOBODY, account.device] = account.amounts
