@@ -8,7 +8,7 @@ export PIP_ROOT_USER_ACTION := ignore
 # tests start the program some hundred times: without compiled files each start takes twice as long
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run check test branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs golden dashboards reference dictionary lock release clean
+.PHONY: help run check test test-on-kubernetes branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs golden dashboards reference dictionary lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -44,6 +44,16 @@ else
 		+ $(patsubst %,--ignore %,$(OF_IMAGE) $(LONG) $(COMMANDS) $(HURT) $(PEERS)) + $(PEERS) + $(HURT) \
 		+ $(COMMANDS) $(HALF_OF_LONG) + $(patsubst %,--ignore %,$(HALF_OF_LONG)) $(LONG)
 endif
+
+# Of the tests that ask a Kubernetes API: whole folders, and what else asks a real one or is marked to need one.
+KUBERNETES := $(CURDIR)/$(CACHE)/kubernetes
+ASK_KUBERNETES := $(addprefix tests/,kubectl operator sources/kubernetes) $(addprefix tests/node/test_,admin_access.py claims.py)
+ALSO_ASK = $(filter-out $(ASK_KUBERNETES:%=%/%),$(shell grep -rlE 'IS_REAL|mark\.kubernetes' --include='test_*.py' tests))
+test-on-kubernetes: export KUBEBUILDER_ASSETS := $(or $(KUBEBUILDER_ASSETS),$(KUBERNETES))
+test-on-kubernetes: $(VENV)/installed-dev  ## what asks a Kubernetes API, on a real one, which it builds first; SOURCE=, GO= (tests/build-kubernetes)
+	@tests/get-real-components $(CACHE)/real
+	@[ "$$KUBEBUILDER_ASSETS" != $(KUBERNETES) ] || tests/build-kubernetes $(KUBERNETES)
+	@$(BIN)/pytest -m '' $(or $(ARGS),$(ASK_KUBERNETES) $(ALSO_ASK))
 
 # To count branches takes as long again as the tests, and fails nothing: it is for reading. Of some tests alone the figure
 # of the rooms that they are not about says nothing.

@@ -1,7 +1,8 @@
 """A real kube-apiserver with its etcd, where KUBEBUILDER_ASSETS names a folder that has them, as envtest does.
 
-They listen on loopback ports. RBAC decides, as in every cluster, and OwnerReferencesPermissionEnforcement too, as in
-OpenShift. What accounts of AUDITED_NAMESPACE ask is noted, with its answer, in an audit log.
+`make test-on-kubernetes` names the folder that tests/build-kubernetes fills. They listen on loopback ports. RBAC decides,
+as in every cluster, and OwnerReferencesPermissionEnforcement too, as in OpenShift. What accounts of AUDITED_NAMESPACE ask
+is noted, with its answer, in an audit log.
 """
 
 import asyncio
@@ -19,8 +20,12 @@ import aiohttp
 from tests.support.components import free_port
 
 Object = dict[str, Any]
-ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/nonexistent")
+_NAMED = os.environ.get("KUBEBUILDER_ASSETS", "")
+ASSETS = Path(_NAMED or "/nonexistent").absolute()
 IS_REAL = all((ASSETS / program).exists() for program in ("kube-apiserver", "etcd"))
+if _NAMED and not IS_REAL:
+    # else the tests would ask the simulated one, and only their last line would say so
+    raise FileNotFoundError(f"KUBEBUILDER_ASSETS: {ASSETS} has no kube-apiserver, or no etcd")
 WHICH = f"the real one in {ASSETS}" if IS_REAL else "the simulated one (KUBEBUILDER_ASSETS names no real one)"
 MANAGER = "kube-controller-manager"
 HAS_MANAGER = IS_REAL and (ASSETS / MANAGER).exists()
