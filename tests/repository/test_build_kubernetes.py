@@ -18,7 +18,7 @@ BUILT = "{version} {commit}\n".format(**dict(re.findall(r"^(version|commit)=(\S+
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A folder with a `go` of 1.26 and an `etcd`, which stands first in PATH."""
+    """A folder with a `go` of 1.26, an `old-go` and an `etcd`."""
     made = tmp_path / "tools"
     made.mkdir()
     for name, says in (("go", "go1.26.3"), ("old-go", "go1.25.9"), ("etcd", "")):
@@ -29,11 +29,10 @@ def tools(tmp_path: Path) -> Path:
 
 def build(folder: Path, tools: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run it for a folder."""
-    others = {name: value for name, value in os.environ.items() if name not in ("GO", "SOURCE")}
-    path = f"{tools}:{os.environ['PATH']}"
+    others = {name: value for name, value in os.environ.items() if name != "SOURCE"}
     return subprocess.run(
         [SCRIPT, folder],
-        env={**others, "PATH": path, **settings},
+        env={**others, "GO": str(tools / "go"), "ETCD": str(tools / "etcd"), **settings},
         capture_output=True,
         text=True,
         check=False,
