@@ -45,15 +45,17 @@ else
 		+ $(COMMANDS) $(HALF_OF_LONG) + $(patsubst %,--ignore %,$(HALF_OF_LONG)) $(LONG)
 endif
 
-# Of the tests that ask a Kubernetes API: whole folders, and what else asks a real one or is marked to need one.
+# What asks a Kubernetes API: whole folders, and what else asks a real one or is marked to need one. `-m ''` takes that, too.
 KUBERNETES := $(CURDIR)/$(CACHE)/kubernetes
-ASK_KUBERNETES := $(addprefix tests/,kubectl operator sources/kubernetes) $(addprefix tests/node/test_,admin_access.py claims.py)
-ALSO_ASK = $(filter-out $(ASK_KUBERNETES:%=%/%),$(shell grep -rlE 'IS_REAL|mark\.kubernetes' --include='test_*.py' tests))
+ASK_KUBERNETES := $(addprefix tests/,kubectl operator sources/kubernetes)
+ALSO_ASK = $(addprefix tests/node/test_,admin_access.py claims.py) $(filter-out $(ASK_KUBERNETES:%=%/%), \
+	$(shell grep -rlE 'IS_REAL|mark\.kubernetes' --include='test_*.py' tests))
 test-on-kubernetes: export KUBEBUILDER_ASSETS := $(or $(KUBEBUILDER_ASSETS),$(KUBERNETES))
-test-on-kubernetes: $(VENV)/installed-dev  ## what asks a Kubernetes API, on a real one, which it builds first; SOURCE=, GO= (tests/build-kubernetes)
+test-on-kubernetes: $(VENV)/installed-dev  ## what asks a Kubernetes API, on a real one, which it builds once: SOURCE=folder of a clone
 	@tests/get-real-components $(CACHE)/real
 	@[ "$$KUBEBUILDER_ASSETS" != $(KUBERNETES) ] || tests/build-kubernetes $(KUBERNETES)
-	@$(BIN)/pytest -m '' $(or $(ARGS),$(ASK_KUBERNETES) $(ALSO_ASK))
+	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -m '' \
+		+ $(or $(ARGS),$(filter-out %/operator,$(ASK_KUBERNETES)) $(ALSO_ASK) + $(filter %/operator,$(ASK_KUBERNETES)))
 
 # To count branches takes as long again as the tests, and fails nothing: it is for reading. Of some tests alone the figure
 # of the rooms that they are not about says nothing.
