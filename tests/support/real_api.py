@@ -1,8 +1,8 @@
 """A real kube-apiserver with its etcd, where KUBEBUILDER_ASSETS names a folder that has them, as envtest does.
 
-`make test-on-kubernetes` names the folder that tests/build-kubernetes fills. They listen on loopback ports. RBAC decides,
-as in every cluster, and OwnerReferencesPermissionEnforcement too, as in OpenShift. What accounts of AUDITED_NAMESPACE
-ask is noted, with its answer, in an audit log.
+`make test-on-kubernetes` names the folder that tests/build-kubernetes fills. They listen on loopback ports. RBAC
+decides, as in every cluster, and OwnerReferencesPermissionEnforcement too, as in OpenShift. What accounts of
+AUDITED_NAMESPACE ask is noted, with its answer, in an audit log.
 """
 
 import asyncio
