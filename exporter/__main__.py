@@ -1,4 +1,7 @@
-"""The console script, and `python -m exporter`."""
+"""The console script, and `python -m exporter`.
+
+Tests: tests/cli/test_help.py.
+"""
 
 import os
 import signal

@@ -2,6 +2,8 @@
 
 A dataclass declares each field by `of`, with the reader of its value; `read` fills it from a parsed document. If a
 reader refuses a value, the error names the value's path and what is allowed.
+
+Tests: tests/operator/test_resources.py.
 """
 
 import math

@@ -2,6 +2,8 @@
 
 SIGHUP, or a changed file of the configuration, starts a reload. The new role is built while the old one goes on. A bad
 configuration is refused, counted and logged; no scrape notices a good one.
+
+Tests: tests/test_reload.py.
 """
 
 import asyncio

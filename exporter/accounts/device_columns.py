@@ -1,4 +1,7 @@
-"""The values of a page by device and column. What belongs where is worked out once for pages of the same series."""
+"""The values of a page by device and column. What belongs where is worked out once for pages of the same series.
+
+Tests: tests/accounts/test_hangs.py, tests/accounts/test_out_of_memory.py.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,7 @@
-"""A page's values of devices: their memory, in MiB, and their utilisation, in percent."""
+"""A page's values of devices: their memory, in MiB, and their utilisation, in percent.
+
+Tests: tests/accounts/test_cards.py, tests/accounts/test_out_of_memory.py.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

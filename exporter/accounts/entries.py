@@ -1,4 +1,7 @@
-"""The entries of the ledger: one for each container and device, kept for a while after the container is gone."""
+"""The entries of the ledger: one for each container and device, kept for a while after the container is gone.
+
+Tests: tests/accounts/test_ledger.py.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator

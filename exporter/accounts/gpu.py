@@ -1,6 +1,8 @@
 """One GPU at one look: its holders, its state of the looks before, and its page's samples.
 
 All amounts count from this.
+
+Tests: tests/accounts/test_state.py, tests/accounts/test_histories.py.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,7 @@
-"""Signs: the values of a device that tell a kernel that works from one that only waits."""
+"""Signs: the values of a device that tell a kernel that works from one that only waits.
+
+Tests: tests/accounts/test_hangs.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

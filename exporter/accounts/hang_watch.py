@@ -1,6 +1,8 @@
 """The watch over hangs: it takes in each look of the accounts, and keeps the suspicions.
 
 Scrapes change nothing. After a restart of the exporter a suspicion takes ten minutes anew.
+
+Tests: tests/accounts/test_hangs.py.
 """
 
 from collections import deque

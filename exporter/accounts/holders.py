@@ -1,4 +1,7 @@
-"""The holders of GPUs, as entries of the ledger. Every look brings them up to date; mostly nothing has changed."""
+"""The holders of GPUs, as entries of the ledger. Every look brings them up to date; mostly nothing has changed.
+
+Tests: tests/accounts/test_histories.py, tests/accounts/test_state.py.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -3,6 +3,8 @@
 A page has one activity of each device, the mean over all its time. If containers held the device for a part of that
 time, its activity belongs to that part, since a device that nobody holds is not active. It is higher while more
 containers hold it. If nobody held the device in that time, something outside Kubernetes used it all the time.
+
+Tests: tests/accounts/test_standing_pages.py.
 """
 
 from collections import Counter

@@ -1,4 +1,7 @@
-"""What a look saw of the memory of all devices, and which containers have ended by then."""
+"""What a look saw of the memory of all devices, and which containers have ended by then.
+
+Tests: tests/accounts/test_out_of_memory.py.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence

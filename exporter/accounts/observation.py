@@ -1,4 +1,7 @@
-"""The observation of a look: the page's samples by GPU, in whole numbers, as accounting reads them."""
+"""The observation of a look: the page's samples by GPU, in whole numbers, as accounting reads them.
+
+Tests: tests/accounts/test_amounts.py.
+"""
 
 import re
 from collections import defaultdict

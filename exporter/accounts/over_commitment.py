@@ -1,4 +1,7 @@
-"""GPUs of which allocators granted more than there is: HAMi and Volcano may do so (deviceMemoryScaling). Pure."""
+"""GPUs of which allocators granted more than there is: HAMi and Volcano may do so (deviceMemoryScaling). Pure.
+
+Tests: tests/outputs/test_granted.py.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,7 @@
-"""The powers of a model of GPU on this node, idle and at work, as its GPUs here show them."""
+"""The powers of a model of GPU on this node, idle and at work, as its GPUs here show them.
+
+Tests: tests/accounts/test_hangs.py.
+"""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -2,6 +2,8 @@
 
 Many records share entries, GPUs with their holders, and devices, and refer to them by number. A moment (a field whose
 name ends in at_ns) is written as the time before the last look.
+
+Tests: tests/accounts/test_state.py.
 """
 
 from collections import defaultdict

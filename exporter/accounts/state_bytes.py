@@ -8,6 +8,8 @@ to the last look are not written: the next process counts from 0. old_state.py r
 
 A reader skips amounts that it does not know, so a new amount needs no new version. Any other change of the form needs
 one.
+
+Tests: tests/accounts/test_state.py.
 """
 
 import json

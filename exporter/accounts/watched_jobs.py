@@ -9,6 +9,8 @@ short bursts only, with little traffic. A loader that is too slow or a file syst
 
 A job is not judged if a page lacks a field that these need, or if several containers share one of its devices.
 docs/hangs.md says what looks alike.
+
+Tests: tests/accounts/test_hangs.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""`bundle`: shows what a bundle has, or plays it and compares its owners with those that are right."""
+"""`bundle`: shows what a bundle has, or plays it and compares its owners with those that are right.
+
+Tests: tests/simulator/replay/test_expectation.py.
+"""
 
 import shutil
 import sys

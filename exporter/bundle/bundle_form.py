@@ -12,6 +12,8 @@
       gpu-metrics.prom, debug-mapping.json, …                    what an exporter answers then
 
 Names are for people: only bundle.json says what a file is.
+
+Tests: tests/bundle/test_archive.py.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""A recording made of an archive's files that nobody vouches for. Pure."""
+"""A recording made of an archive's files that nobody vouches for. Pure.
+
+Tests: tests/bundle/test_damaged_bundles.py.
+"""
 
 import json
 import math

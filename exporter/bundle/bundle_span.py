@@ -1,4 +1,7 @@
-"""How long a bundle is collected for: the value of --for, of doctor and of `kubectl gpu bundle` alike. Pure."""
+"""How long a bundle is collected for: the value of --for, of doctor and of `kubectl gpu bundle` alike. Pure.
+
+Tests: tests/doctor/test_bundling.py.
+"""
 
 from exporter.config.parsers import positive_duration
 from exporter.errors import ConfigError, read_flag

@@ -1,4 +1,7 @@
-"""A recording made into the files of a bundle's archive, each content once. Pure."""
+"""A recording made into the files of a bundle's archive, each content once. Pure.
+
+Tests: tests/bundle/test_archive.py.
+"""
 
 import json
 import re

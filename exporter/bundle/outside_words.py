@@ -2,6 +2,8 @@
 
 What stands in a known place (a label, a field, a setting) is what its place says, and is there whatever it is. In texts
 those words are from outside that are no words of the program. Numbers and times alone are none.
+
+Tests: tests/bundle/test_show.py.
 """
 
 import json

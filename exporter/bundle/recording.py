@@ -2,6 +2,8 @@
 
 `doctor --bundle` makes one, `names` replaces the names in it, `archive` writes it to a file and reads it again, and the
 simulator's `replay` plays it back.
+
+Tests: tests/bundle/test_archive.py.
 """
 
 from collections.abc import Mapping

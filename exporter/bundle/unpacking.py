@@ -3,6 +3,8 @@
 The form is ustar (POSIX.1-2017, pax, "ustar Interchange Format"): a header of 512 bytes, then the content, filled up to
 a multiple of 512. tarfile reads more forms, and the whole of an extended header into memory before it asks whether it
 may.
+
+Tests: tests/bundle/test_damaged_bundles.py.
 """
 
 import zlib

@@ -2,6 +2,8 @@
 
 --help is made of a `Help`, which stands beside the command. Shells complete a flag's value as far as the placeholder in
 --help tells the possible ones.
+
+Tests: tests/cli/test_help.py.
 """
 
 import sys

@@ -1,4 +1,7 @@
-"""`healthcheck`: an exit code for Docker's HEALTHCHECK."""
+"""`healthcheck`: an exit code for Docker's HEALTHCHECK.
+
+Tests: tests/web/test_protection.py.
+"""
 
 import http.client
 import ssl

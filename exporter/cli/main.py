@@ -1,4 +1,7 @@
-"""The command line: it runs a command, and ends a wrong one with one line and exit code 2."""
+"""The command line: it runs a command, and ends a wrong one with one line and exit code 2.
+
+Tests: tests/cli/test_command_line.py.
+"""
 
 import os
 import sys

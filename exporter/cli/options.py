@@ -1,4 +1,7 @@
-"""Settings as click options, and the options' values as a `Config`. A wrong value is a ConfigError of one line."""
+"""Settings as click options, and the options' values as a `Config`. A wrong value is a ConfigError of one line.
+
+Tests: tests/cli/test_command_line.py.
+"""
 
 import os
 import socket

@@ -1,4 +1,7 @@
-"""`serve`: the node exporter."""
+"""`serve`: the node exporter.
+
+Tests: tests/cli/test_first_minutes.py.
+"""
 
 from functools import partial
 from typing import Any

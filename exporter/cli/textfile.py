@@ -1,4 +1,7 @@
-"""`textfile`: a .prom file for node-exporter's textfile collector."""
+"""`textfile`: a .prom file for node-exporter's textfile collector.
+
+Tests: tests/end_to_end/test_textfile.py.
+"""
 
 import asyncio
 import signal

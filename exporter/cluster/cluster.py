@@ -1,6 +1,8 @@
 """The cluster role: a source keeps the last answers of all nodes, and a look takes them without waiting.
 
 Only the first looks wait, for the first answers, and no longer than their client waits.
+
+Tests: tests/cluster/test_role.py.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""`cluster`: the exporters of all nodes behind one address."""
+"""`cluster`: the exporters of all nodes behind one address.
+
+Tests: tests/cli/test_command_line.py.
+"""
 
 from functools import partial
 from typing import Any

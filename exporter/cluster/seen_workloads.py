@@ -2,6 +2,8 @@
 
 An autoscaler asks about a workload also while it has pods, so it is enough to remember the workloads of past answers.
 The process alone remembers them: after a restart, a workload without pods is unknown until its first pod is seen.
+
+Tests: tests/cluster/test_scaling.py.
 """
 
 from collections import OrderedDict

@@ -1,4 +1,7 @@
-"""The settings that every role has: its own addresses, the Kubernetes API, and the log."""
+"""The settings that every role has: its own addresses, the Kubernetes API, and the log.
+
+Tests: tests/config/test_config.py.
+"""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,6 +1,8 @@
 """Settings from environment variables, and doubts about variables that look like mistakes.
 
 Pure: the environment comes in as a value.
+
+Tests: tests/cli/test_mistakes.py.
 """
 
 import re

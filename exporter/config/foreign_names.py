@@ -1,6 +1,8 @@
 """Flags and keys of other programs, such as dcgm-exporter, node_exporter and top, and their counterparts here.
 
 This module is imported only after a user typed a name that does not exist.
+
+Tests: tests/cli/test_mistakes.py.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""The texts of settings from flags, the environment, the file and defaults. The first of these that has a text wins."""
+"""The texts of settings from flags, the environment, the file and defaults. The first of these that has a text wins.
+
+Tests: tests/config/test_config.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,6 +1,8 @@
 """The loading of a node's configuration: flags, environment and file become a frozen `Config`.
 
 node_settings.py has the settings. Pure: the environment and the file's content come in as values.
+
+Tests: tests/config/test_config.py.
 """
 
 from collections.abc import Mapping, Sequence

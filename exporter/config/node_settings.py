@@ -1,6 +1,8 @@
 """The settings of the node exporter, a group for each part of it.
 
 A new setting is one field here (or in page_settings.py or common.py). A part that reads it is given its group.
+
+Tests: tests/config/test_settings.py.
 """
 
 from dataclasses import dataclass, field

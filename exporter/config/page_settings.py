@@ -1,4 +1,7 @@
-"""The settings of the sources that describe GPUs: pages of samples, NVML, processes, the CUDA probe."""
+"""The settings of the sources that describe GPUs: pages of samples, NVML, processes, the CUDA probe.
+
+Tests: tests/config/test_config.py.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

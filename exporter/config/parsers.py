@@ -1,4 +1,7 @@
-"""The parsers of settings' texts, which raise ValueError for a text that is not allowed, and the kinds of settings."""
+"""The parsers of settings' texts, which raise ValueError for a text that is not allowed, and the kinds of settings.
+
+Tests: tests/config/test_config.py.
+"""
 
 import re
 from collections.abc import Callable, Mapping

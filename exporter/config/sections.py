@@ -2,6 +2,8 @@
 
 The readers are those of exporter/reading.py, but for their words: these files hold secrets, so an error names the
 place, the key and what is allowed, and shows no value.
+
+Tests: tests/config/test_named_files.py.
 """
 
 import sys

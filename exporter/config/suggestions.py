@@ -2,6 +2,8 @@
 
 foreign_names.py has the names that other programs use. Any other name is compared with the names that exist. This
 module is imported only after a mistake.
+
+Tests: tests/cli/test_mistakes.py.
 """
 
 import re

@@ -1,6 +1,8 @@
 """TLS contexts: for clients that connect to this program, and for upstreams that it connects to.
 
 The names of versions and cipher suites are those of Go's crypto/tls, which Prometheus' configuration files use.
+
+Tests: tests/config/test_named_files.py.
 """
 
 import ssl

@@ -2,6 +2,8 @@
 
 https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md describes the form. The program
 refuses settings that it cannot follow: a file that asks for protection must get it, or the program does not start.
+
+Tests: tests/web/test_protection.py.
 """
 
 import re

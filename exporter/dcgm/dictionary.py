@@ -3,6 +3,8 @@
 dictionary.tsv has a line for each field. `make dictionary` writes it from DCGM's own dcgm_fields.h of each generation
 (release/dictionary.py). It is read only if a setting asks for another generation's names, or if somebody asks what
 generation a page is of.
+
+Tests: tests/repository/test_dictionary.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

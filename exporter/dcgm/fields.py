@@ -1,6 +1,8 @@
 """DCGM's fields by the names of their families; made of the table.
 
 A family that is not in the table is copied to every owner, and has no JSON field.
+
+Tests: tests/dcgm/test_table.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,6 +6,8 @@ health_error_code (DCGM_FR_…). A value is one of dcgm_structs.h's dcgmHealthWa
 
 health_errors.json has the errors that a watch of a GPU may find (DCGM 4.6, modules/health/DcgmHealthWatch.cpp): by name
 their numbers in dcgm_errors.h, their meaning, and what to do.
+
+Tests: tests/ownership/test_dcgm_health.py.
 """
 
 import json

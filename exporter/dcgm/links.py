@@ -7,6 +7,8 @@ label `nvlink`.
 
 No error is counted by bandwidths, by bit error rates, by the histogram of forward error correction (FEC_HISTORY), or by
 symbols that came wrong, which that correction mends; nor by EFFECTIVE_ERRORS, which nvml.h calls deprecated.
+
+Tests: tests/ownership/test_link_errors.py.
 """
 
 from collections import defaultdict

@@ -4,6 +4,8 @@ They are in xids.json, after NVIDIA's catalogue of XIDs (docs.nvidia.com/deploy/
 If the catalogue has several texts for an XID, the text for A100 and later counts. The names are dcgm-exporter's, which
 writes the name of the last error beside its number. A single long row has the XIDs of copies, videos and bad commands,
 and the XIDs that the GPU survives. Nothing is wrong with a GPU if only its program must be mended or started again.
+
+Tests: tests/ownership/test_verdicts.py.
 """
 
 import json

@@ -8,6 +8,8 @@ the other fields. dcgm-exporter repeats a whole GPU's power on each of its MIG i
 If several containers hold a device, its rows also have the device's own values (`whole_device`). Rows of an older
 exporter, and of a Prometheus server that a cluster role asks, lack them. Then the values follow from the rows, if
 `sharing` is known (`copy`, `split`), or if the rows differ, which counts as `split`.
+
+Tests: tests/outputs/test_figures_agree.py.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,7 @@
-"""A look at a node for `doctor`: the running exporter's look, or a look that asks every source in its place."""
+"""A look at a node for `doctor`: the running exporter's look, or a look that asks every source in its place.
+
+Tests: tests/doctor/test_doctor.py.
+"""
 
 import json
 import time

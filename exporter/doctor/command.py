@@ -1,4 +1,7 @@
-"""`doctor`: the command, which asks the exporter that runs here, or every source in its place."""
+"""`doctor`: the command, which asks the exporter that runs here, or every source in its place.
+
+Tests: tests/doctor/test_doctor.py.
+"""
 
 import asyncio
 import os

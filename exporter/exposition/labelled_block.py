@@ -2,6 +2,8 @@
 
 It is made again when the shape or the owners change, and otherwise only filled (`Layout.fill`). The rule of this file:
 no two series that go out are the same. The first in upstream order wins.
+
+Tests: tests/exposition/test_cuts.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

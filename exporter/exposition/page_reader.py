@@ -8,6 +8,8 @@ another meaning in another page, since lines elsewhere (a TYPE, a HELP) decide a
 Blocks are small and come one after the other. So the present block stays in a core's cache, a page of any size needs
 little memory beside itself, and other tasks may run between two blocks (every generator here and in join.py yields
 there).
+
+Tests: tests/exposition/test_pages.py, tests/exposition/test_blocks.py.
 """
 
 from collections import deque

@@ -2,6 +2,8 @@
 
 Nobody takes such a block apart. Its values are cut off (cuts.py) and go out behind the same names and labels, with
 `,pod="…",namespace="…",container="…"} ` in between.
+
+Tests: tests/exposition/test_cuts.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

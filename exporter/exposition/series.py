@@ -2,6 +2,8 @@
 
 From scrape to scrape a page has the same series with new values. So callers (shape_reader.py) keep a cache of `Series`,
 and the text before the value is its key.
+
+Tests: tests/exposition/test_join.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -9,6 +9,8 @@ This file keeps the rules that need more than one line:
 These rules may also need lines of earlier blocks. So a shape records the state of each family that it looked up
 (`families_before`) and of each family that it changed (`left`). A block whose families are in the same state again
 keeps its shape, and is not read again.
+
+Tests: tests/exposition/test_blocks.py.
 """
 
 from collections import Counter

@@ -3,6 +3,8 @@
 kubectl listens on a Unix socket in a folder that only this user may enter, and asks with the user's own rights. It
 passes on nothing but GETs of the paths that this room asks for. It ends with this program, however that ends: a shell
 waits for the end of its standard input, which this program holds, ends kubectl, and takes the folder away.
+
+Tests: tests/kubectl/test_looks_without_exporter.py.
 """
 
 import http.client

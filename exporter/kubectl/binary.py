@@ -1,4 +1,7 @@
-"""kubectl's own binary, which reads the user's kubeconfig and asks the API server. Its errors become one line each."""
+"""kubectl's own binary, which reads the user's kubeconfig and asks the API server. Its errors become one line each.
+
+Tests: tests/kubectl/test_parts.py.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""`kubectl-gpu`, which kubectl runs as `kubectl gpu`."""
+"""`kubectl-gpu`, which kubectl runs as `kubectl gpu`.
+
+Tests: tests/kubectl/test_kubectl_gpu.py.
+"""
 
 import json
 import sys

@@ -10,6 +10,8 @@ Labels, namespaces and ports are those of the charts and operators that install 
   HTTPS.
 
 All of them name the container's port `metrics`, and use 9400.
+
+Tests: tests/kubectl/test_nothing_installed.py.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

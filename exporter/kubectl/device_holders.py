@@ -1,4 +1,7 @@
-"""Devices and their holders: rows of /container/metrics → a table of the rows that are asked for. Pure."""
+"""Devices and their holders: rows of /container/metrics → a table of the rows that are asked for. Pure.
+
+Tests: tests/kubectl/test_parts.py.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

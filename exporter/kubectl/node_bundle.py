@@ -1,4 +1,7 @@
-"""A bundle of the exporter on a node, made from afar: by doctor in its pod, else of what the API and the proxy tell."""
+"""A bundle of the exporter on a node, made from afar: by doctor in its pod, else of what the API and the proxy tell.
+
+Tests: tests/kubectl/test_bundle.py.
+"""
 
 import io
 import json

@@ -1,6 +1,8 @@
 """A dcgm-exporter's page → rows of /container/metrics, by the exporter's own reading and join. Pure.
 
 Nobody but the page names owners here: its labels of pods, where dcgm-exporter runs with -k (DCGM_EXPORTER_KUBERNETES).
+
+Tests: tests/kubectl/test_looks_without_exporter.py.
 """
 
 from collections import Counter

@@ -1,4 +1,7 @@
-"""The places of exporters in the cluster: the cluster role's Service, else the node exporters' pods, by labels."""
+"""The places of exporters in the cluster: the cluster role's Service, else the node exporters' pods, by labels.
+
+Tests: tests/kubectl/test_kubectl_gpu.py.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""A table in kubectl's style: columns with three spaces between, and no lines."""
+"""A table in kubectl's style: columns with three spaces between, and no lines.
+
+Tests: tests/kubectl/test_parts.py.
+"""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,7 @@
-"""The queues, and the pods that wait, as far as the user may read them of the Kubernetes API."""
+"""The queues, and the pods that wait, as far as the user may read them of the Kubernetes API.
+
+Tests: tests/kubectl/test_queue.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -2,6 +2,8 @@
 
 Kueue: ClusterQueue and LocalQueue of kueue.x-k8s.io, v1beta1 and v1beta2 (the cohort is `cohort` in the first and
 `cohortName` in the second). KAI: Queue of scheduling.run.ai/v2, whose numbers are GPUs; -1 is no limit.
+
+Tests: tests/kubectl/test_queue.py.
 """
 
 import re

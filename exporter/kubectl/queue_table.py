@@ -2,6 +2,8 @@
 
 A row says that a container holds a device, and not which part of a GPU that is. So whole GPUs, shares and MIG instances
 are counted apart. pod_gpu_allocated_ratio has their parts.
+
+Tests: tests/kubectl/test_queue.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""`why POD`: a pod from the Kubernetes API, and its node's /debug/mapping → why it has GPU metrics, or none. Pure."""
+"""`why POD`: a pod from the Kubernetes API, and its node's /debug/mapping → why it has GPU metrics, or none. Pure.
+
+Tests: tests/kubectl/test_parts.py.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""`--nothing-installed`: the reader of a cluster's dcgm-exporters, for as long as the command runs."""
+"""`--nothing-installed`: the reader of a cluster's dcgm-exporters, for as long as the command runs.
+
+Tests: tests/kubectl/test_nothing_installed.py.
+"""
 
 import sys
 

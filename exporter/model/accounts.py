@@ -1,4 +1,7 @@
-"""Accounts: the amounts that containers have had of the node's GPUs. Accounting keeps them, and outputs show them."""
+"""Accounts: the amounts that containers have had of the node's GPUs. Accounting keeps them, and outputs show them.
+
+Tests: tests/accounts/test_ledger.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

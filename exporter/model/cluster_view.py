@@ -1,4 +1,7 @@
-"""A view of many nodes: the last answer of each node's exporter, and the nodes of which nothing is known now."""
+"""A view of many nodes: the last answer of each node's exporter, and the nodes of which nothing is known now.
+
+Tests: tests/cluster/exporters/test_known_nodes.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""The CUDA probe's counts in the kernel, per process and CUDA device, as the process itself numbers its devices."""
+"""The CUDA probe's counts in the kernel, per process and CUDA device, as the process itself numbers its devices.
+
+Tests: tests/probe/test_counting.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""The device that a device id, a claim or an allocator's word refers to."""
+"""The device that a device id, a claim or an allocator's word refers to.
+
+Tests: tests/ownership/test_device_ids.py.
+"""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,8 @@
 """The JSON text of devices' rows, as /container/metrics has it. It stands apart, since it needs a compiled library.
 
 `kubectl gpu`, which is pure Python for every machine, reads rows and writes none.
+
+Tests: tests/model/test_device_row.py.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Devices as the kubelet hands them out and as an inventory knows them, and the containers that hold them."""
+"""Devices as the kubelet hands them out and as an inventory knows them, and the containers that hold them.
+
+Tests: tests/ownership/test_owners.py.
+"""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,7 @@
-"""One answer of NVIDIA's driver about a node: its GPUs, how they are cut, and the processes that run on them."""
+"""One answer of NVIDIA's driver about a node: its GPUs, how they are cut, and the processes that run on them.
+
+Tests: tests/outputs/test_findings.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""What one look says of a GPU's links: its NVLinks, the fabric behind them, and its PCIe link."""
+"""What one look says of a GPU's links: its NVLinks, the fabric behind them, and its PCIe link.
+
+Tests: tests/ownership/test_link_states.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace

@@ -1,4 +1,7 @@
-"""Suspected hangs: jobs that hold GPUs and seem to make no progress, by what a page shows for ten minutes."""
+"""Suspected hangs: jobs that hold GPUs and seem to make no progress, by what a page shows for ten minutes.
+
+Tests: tests/accounts/test_hangs.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""The health of devices: one verdict for each device, with its reasons."""
+"""The health of devices: one verdict for each device, with its reasons.
+
+Tests: tests/ownership/test_verdicts.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

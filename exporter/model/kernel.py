@@ -1,4 +1,7 @@
-"""Errors of GPUs and NVSwitches in the kernel's log."""
+"""Errors of GPUs and NVSwitches in the kernel's log.
+
+Tests: tests/ownership/test_kernel_events.py.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""What happened to a GPU's links: errors that began, and links that went down."""
+"""What happened to a GPU's links: errors that began, and links that went down.
+
+Tests: tests/ownership/test_link_states.py.
+"""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,7 @@
-"""Processes, the containers that they are in, and the use that each owner of a GPU makes of it."""
+"""Processes, the containers that they are in, and the use that each owner of a GPU makes of it.
+
+Tests: tests/usage/test_owner_use.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

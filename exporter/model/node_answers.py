@@ -1,4 +1,7 @@
-"""Names in a node's /container/metrics that the node writes and the cluster role looks for."""
+"""Names in a node's /container/metrics that the node writes and the cluster role looks for.
+
+Tests: tests/cluster/exporters/test_own_use.py.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,7 @@
-"""The empty mapping that nobody can fill, for values that have nothing yet."""
+"""The empty mapping that nobody can fill, for values that have nothing yet.
+
+Tests: tests/accounts/test_two_hours.py.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType

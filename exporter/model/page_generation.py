@@ -1,4 +1,7 @@
-"""The generations of DCGM that a page can be of. exposition/generations.py finds them."""
+"""The generations of DCGM that a page can be of. exposition/generations.py finds them.
+
+Tests: tests/exposition/test_generations.py.
+"""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,7 @@
-"""Pages of samples, before and after they are joined with owners; and their subjects, which have an order."""
+"""Pages of samples, before and after they are joined with owners; and their subjects, which have an order.
+
+Tests: tests/exposition/test_join.py.
+"""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,7 @@
-"""Pods and containers, as the kubelet and Kubernetes name them."""
+"""Pods and containers, as the kubelet and Kubernetes name them.
+
+Tests: tests/ownership/test_pods_of_names.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

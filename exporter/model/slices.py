@@ -1,4 +1,7 @@
-"""Work in slices: a generator that computes, yields wherever other tasks may run, and returns the result."""
+"""Work in slices: a generator that computes, yields wherever other tasks may run, and returns the result.
+
+Tests: tests/exposition/test_join.py.
+"""
 
 from collections.abc import Generator, Iterable
 from typing import TypeVar

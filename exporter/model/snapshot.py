@@ -1,6 +1,8 @@
 """The snapshot of one look at a node, from which all outputs are made, and the devices in it.
 
 Every list of devices has each device once, in stable order.
+
+Tests: tests/outputs/test_findings.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,6 +2,8 @@
 
 `state_of` in device_row.py decides which state a device has. If that is `unknown`, ownership/explain.py has the reason
 in words. A verdict on a device's health, which may be "unknown", too, is something else: see ownership/verdicts.py.
+
+Tests: tests/outputs/test_words.py.
 """
 
 from collections import Counter

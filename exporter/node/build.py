@@ -1,4 +1,7 @@
-"""The composition root of the node role: `Config` → sources (build_sources.py), rules and policies → `Node`."""
+"""The composition root of the node role: `Config` → sources (build_sources.py), rules and policies → `Node`.
+
+Tests: tests/node/test_sources.py.
+"""
 
 from collections.abc import Sequence
 from functools import partial

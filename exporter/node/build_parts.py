@@ -1,4 +1,7 @@
-"""The parts of a look, in their order, each made of the sources that it asks."""
+"""The parts of a look, in their order, each made of the sources that it asks.
+
+Tests: tests/node/test_sources.py.
+"""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The sources that several parts of a node ask, made of its `Config`, or kept from the node before."""
+"""The sources that several parts of a node ask, made of its `Config`, or kept from the node before.
+
+Tests: tests/node/test_sources.py.
+"""
 
 import asyncio
 from dataclasses import asdict

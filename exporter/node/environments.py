@@ -1,4 +1,7 @@
-"""The look-up of what the environments of containers' first processes say of devices (`--allocators.environ`)."""
+"""The look-up of what the environments of containers' first processes say of devices (`--allocators.environ`).
+
+Tests: tests/node/test_node_evidence.py.
+"""
 
 import time
 from collections import defaultdict

@@ -1,4 +1,7 @@
-"""Looks at a node that wait for every source, as `doctor` takes them."""
+"""Looks at a node that wait for every source, as `doctor` takes them.
+
+Tests: tests/doctor/test_doctor.py.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,7 @@
-"""The handover: the object that outlives a reload. A node hands it to the node of the next configuration."""
+"""The handover: the object that outlives a reload. A node hands it to the node of the next configuration.
+
+Tests: tests/node/test_accounting.py.
+"""
 
 import secrets
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 kubelet ──► assignments ──► owners ─┐
 dcgm-exporter(s) ──► pages ─────────┴─► join ──► Snapshot
+
+Tests: tests/node/test_node_evidence.py.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""The accounts of a node, kept over a reload, with the clock that dates their looks."""
+"""The accounts of a node, kept over a reload, with the clock that dates their looks.
+
+Tests: tests/node/test_state_file.py.
+"""
 
 import time
 from pathlib import Path

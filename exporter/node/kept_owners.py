@@ -1,4 +1,7 @@
-"""What is known of who holds which device, kept over a reload."""
+"""What is known of who holds which device, kept over a reload.
+
+Tests: tests/node/test_sources.py.
+"""
 
 from collections.abc import Hashable
 

@@ -3,6 +3,8 @@
     parts ──► ask ──► follow_up ──► join ──► see ──► add ──► Snapshot ──► outputs, by way of web
 
 part.py says what a part may do; joining.py is the join. build.py puts a node together.
+
+Tests: tests/node/test_sources.py.
 """
 
 import asyncio

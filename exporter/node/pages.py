@@ -2,6 +2,8 @@
 
 Most scrapes have the pages of all sources. A scrape that does not wait, or that comes while a source is down, has only
 some. Each of these cases has a join of its own, so that an impatient scrape does not empty the caches of the others.
+
+Tests: tests/node/test_impatience.py.
 """
 
 import asyncio

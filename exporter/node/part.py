@@ -9,6 +9,8 @@
 
 A node calls them in this order, and each of them in the order of its parts. Part of a node is also what shows its
 health, beats, or goes on after a reload.
+
+Tests: tests/node/test_steps.py.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""Turns the settings of labels, shares and families into the policies by which pages are made."""
+"""Turns the settings of labels, shares and families into the policies by which pages are made.
+
+Tests: tests/node/test_names.py.
+"""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,6 +1,8 @@
 """The pushing of looks at the node by OTLP over HTTP, at intervals. No scrape waits for it.
 
 All sums are cumulative, so nothing is kept for later: the next push has all that a receiver missed.
+
+Tests: tests/node/test_otlp.py.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""The node role as the service runs it, made of a configuration and of the previous node."""
+"""The node role as the service runs it, made of a configuration and of the previous node.
+
+Tests: tests/test_reload.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

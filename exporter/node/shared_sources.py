@@ -1,4 +1,7 @@
-"""The sources of a node that more than one part asks."""
+"""The sources of a node that more than one part asks.
+
+Tests: tests/node/test_sources.py.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,4 +1,7 @@
-"""The small parts of a look: what some sources and rules add to it."""
+"""The small parts of a look: what some sources and rules add to it.
+
+Tests: tests/node/test_steps.py.
+"""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""`operator`: makes the objects that GPUExporters and GPUAutoscalers describe, and keeps them up to date."""
+"""`operator`: makes the objects that GPUExporters and GPUAutoscalers describe, and keeps them up to date.
+
+Tests: tests/operator/test_process.py.
+"""
 
 from functools import partial
 from typing import Any

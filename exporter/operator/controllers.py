@@ -1,4 +1,7 @@
-"""The controllers of GPUExporters (exporters/, exporter_health.py) and of GPUAutoscalers (autoscalers/)."""
+"""The controllers of GPUExporters (exporters/, exporter_health.py) and of GPUAutoscalers (autoscalers/).
+
+Tests: tests/operator/test_exporter_controller.py, tests/operator/test_autoscaler_controller.py.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The operator's answers: its own metrics, and the probes. Pure."""
+"""The operator's answers: its own metrics, and the probes. Pure.
+
+Tests: tests/operator/test_operator.py.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""The findings of `doctor` about allocators, whose word tells which device a container has. Pure."""
+"""The findings of `doctor` about allocators, whose word tells which device a container has. Pure.
+
+Tests: tests/outputs/test_granted.py.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator

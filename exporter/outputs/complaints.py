@@ -1,4 +1,7 @@
-"""Complaints: lines for people that say why GPU samples are missing."""
+"""Complaints: lines for people that say why GPU samples are missing.
+
+Tests: tests/outputs/test_mapping.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -3,6 +3,8 @@
 They are the node's devices and their owners, by the kubelet, the inventory and the samples of any family. Their fields
 are filled with the rows of the joined page, so both agree: `--sharing` decides about the rows of a shared device, and
 about their values. The page for people shows the same objects.
+
+Tests: tests/outputs/test_containers.py.
 """
 
 from collections import defaultdict

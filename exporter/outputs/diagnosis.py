@@ -1,4 +1,7 @@
-"""The diagnosis of `doctor`, as data and as a report for a terminal. Pure."""
+"""The diagnosis of `doctor`, as data and as a report for a terminal. Pure.
+
+Tests: tests/outputs/test_findings.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

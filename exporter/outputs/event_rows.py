@@ -2,6 +2,8 @@
 
 They are errors of the kernel's log, the begins and ends of suspected hangs, ends of containers that may have lacked GPU
 memory, and links of GPUs that went down or whose errors began.
+
+Tests: tests/outputs/test_suspicions.py, tests/ownership/test_link_states.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""/events: the last errors of GPUs, links and NVSwitches, suspicions, and who held the GPU then."""
+"""/events: the last errors of GPUs, links and NVSwitches, suspicions, and who held the GPU then.
+
+Tests: tests/node/test_kernel_log.py.
+"""
 
 import json
 

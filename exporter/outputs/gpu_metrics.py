@@ -1,4 +1,7 @@
-"""/gpu/metrics: the joined page, ended by the slim part of the exporter's own families."""
+"""/gpu/metrics: the joined page, ended by the slim part of the exporter's own families.
+
+Tests: tests/web/test_endpoints.py.
+"""
 
 from collections.abc import Sequence
 

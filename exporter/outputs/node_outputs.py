@@ -1,4 +1,7 @@
-"""The node role's outputs, in the order in which the page for people names them."""
+"""The node role's outputs, in the order in which the page for people names them.
+
+Tests: tests/outputs/test_node.py.
+"""
 
 from exporter.model.slices import Work
 from exporter.outputs import (

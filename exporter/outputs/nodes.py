@@ -1,4 +1,7 @@
-"""/metrics/nodes: the GPUs that pods hold, as a family that is named after the node."""
+"""/metrics/nodes: the GPUs that pods hold, as a family that is named after the node.
+
+Tests: tests/outputs/test_mapping.py.
+"""
 
 import re
 from collections.abc import Iterable

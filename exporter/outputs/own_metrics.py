@@ -1,6 +1,8 @@
 """/metrics: the exporter's own families, about itself, its sources, and which pod holds which GPU.
 
 /metric has only the families of gpu-manager, at the path that gpu-manager uses.
+
+Tests: tests/outputs/test_openmetrics.py.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""What `doctor` says of pages: what DCGM they are of, and what became of their samples."""
+"""What `doctor` says of pages: what DCGM they are of, and what became of their samples.
+
+Tests: tests/outputs/test_findings.py.
+"""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,8 @@
 """/-/healthy (other programs call it /healthz), which is 200 while the process works, and /-/ready.
 
 /-/ready is 503 with the reason until the first page with the kubelet's answer could be made, then 200 for good.
+
+Tests: tests/web/test_endpoints.py.
 """
 
 from dataclasses import replace

@@ -1,6 +1,8 @@
 """The assignments with the words of allocators: what they wrote on the pods that the kubelet runs.
 
 Pure, except for what `ByAllocators` remembers.
+
+Tests: tests/allocated/test_random_worlds.py.
 """
 
 from exporter.model.devices import Assignment, Inventory

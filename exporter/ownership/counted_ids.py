@@ -5,6 +5,8 @@ their number behind `-_-` (gpushare-device-plugin, pkg/gpu/nvidia/nvidia.go). So
 GPU, in a container or on offer, together with their number. The ids of volcano.sh/vgpu-memory and -cores
 (<uuid>-memory-<n>, <uuid>-core-<n>) come beside one of volcano.sh/vgpu-number, and only the annotation says what they
 are a part of: they are left out.
+
+Tests: tests/sources/kubelet/test_counted_ids.py.
 """
 
 from collections.abc import Mapping

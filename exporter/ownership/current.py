@@ -6,6 +6,8 @@ dcgm-exporter reads its GPUs every 30 s by default, and the kubelet's answer is 
 previous holder. Outputs for people mark such values until the page changes.
 
 Pure, except for what it remembers. Callers pass moments in, in seconds since 1970.
+
+Tests: tests/ownership/test_claims_by_spec.py, tests/ownership/test_tenures.py.
 """
 
 from collections import Counter

@@ -1,4 +1,7 @@
-"""The devices of a node by their names in samples and the inventory, and the device that an id or a claim means."""
+"""The devices of a node by their names in samples and the inventory, and the device that an id or a claim means.
+
+Tests: tests/ownership/test_many_devices.py.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping

@@ -1,4 +1,7 @@
-"""The texts that explain why an assigned device has no samples, and why a device or a process has no owner."""
+"""The texts that explain why an assigned device has no samples, and why a device or a process has no owner.
+
+Tests: tests/ownership/test_claims.py, tests/ownership/test_tokens.py.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""The health of GPUs by their links: what pages and NVML say of them, put together, and the reasons that they give."""
+"""The health of GPUs by their links: what pages and NVML say of them, put together, and the reasons that they give.
+
+Tests: tests/ownership/test_link_states.py.
+"""
 
 import weakref
 from collections import defaultdict

@@ -1,4 +1,7 @@
-"""The names by which two references to devices of a node can be compared, as far as an inventory tells them."""
+"""The names by which two references to devices of a node can be compared, as far as an inventory tells them.
+
+Tests: tests/ownership/test_words.py.
+"""
 
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Inventory, bare

@@ -1,4 +1,7 @@
-"""The rows that go out for a sample: each row's owner, by the kubelet and the page, and the labels that it gains."""
+"""The rows that go out for a sample: each row's owner, by the kubelet and the page, and the labels that it gains.
+
+Tests: tests/ownership/test_rows.py.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType

@@ -9,6 +9,8 @@ NVIDIA's DRA driver writes three taints (its cmd/gpu-kubelet-plugin/device_healt
 - gpu.nvidia.com/unmonitored, None: the driver cannot watch the device.
 
 For taints of other drivers, only the effect has a known meaning.
+
+Tests: tests/ownership/test_verdicts.py.
 """
 
 import re

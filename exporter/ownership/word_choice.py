@@ -5,6 +5,8 @@ The first of these counts that names as many devices as the container was given:
 1. evidence that names all of the container's devices: what the plugin answered the kubelet, or the environment;
 2. NVML, where the container's processes run on a device that the allocator does not name;
 3. the allocator's word.
+
+Tests: tests/ownership/test_words.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

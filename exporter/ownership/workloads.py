@@ -1,6 +1,8 @@
 """The workload of a pod: the walk from the pod up its chain of controllers to the top.
 
 Pure: sources/kubernetes/workloads.py asks the API for the controllers, and this module judges the answers.
+
+Tests: tests/sources/kubernetes/test_workloads.py.
 """
 
 import re

@@ -2,6 +2,8 @@
 
 If each thread has its own default stream, a function's name ends with _ptsz, or with _ptds if it takes no stream. The
 versions of a library differ; a function that a library lacks is not probed.
+
+Tests: tests/probe/test_loading.py.
 """
 
 from collections.abc import Mapping

@@ -2,6 +2,8 @@
 
 It has only the parts that the probe needs. Only links may be closed by several threads at once. On an
 error libbpf returns NULL or a negative number, with the reason in errno. Its printed text is kept for messages.
+
+Tests: tests/probe/test_loading.py.
 """
 
 import ctypes

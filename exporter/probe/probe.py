@@ -1,6 +1,8 @@
 """The probe at work, on the thread that calls libbpf: it looks for programs, and reads the kernel's counts.
 
 Any failure detaches everything, so that programs are probed only while the exporter reads the counts.
+
+Tests: tests/probe/test_counting.py.
 """
 
 import sys

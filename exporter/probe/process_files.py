@@ -8,6 +8,8 @@ open a device may have effects, and to open a FIFO waits.
 Each line of maps is `<start>-<end> <rights> <offset> <device> <inode> <path>` (proc(5)); all numbers but the inode are
 in hex. A line end in a path is written as \012 and nothing else is escaped, so a name with these four characters reads
 as a name with a line end. A deleted file has " (deleted)" after its path, and a name may end so, too.
+
+Tests: tests/probe/test_maps.py, tests/probe/test_environment.py.
 """
 
 import ctypes

@@ -7,6 +7,8 @@ executable or the size of its memory has changed (as when it loads a library), a
 Only one thread at a time may scan. If a file system (NFS, FUSE) does not answer, the thread that opens one of its files
 hangs, so a scan needs a thread that nobody waits for. If a process or a file makes the exporter itself fail, it is left
 out, and the fault is logged.
+
+Tests: tests/probe/test_programs.py.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Advice as text, JSON and CSV, with the queries that each advice rests on."""
+"""Advice as text, JSON and CSV, with the queries that each advice rests on.
+
+Tests: tests/report/test_advice.py.
+"""
 
 import json
 from collections import defaultdict

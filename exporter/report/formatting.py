@@ -1,4 +1,7 @@
-"""Numbers and names as people read them. Anybody who may make a pod chooses names, so no name may move a cursor."""
+"""Numbers and names as people read them. Anybody who may make a pod chooses names, so no name may move a cursor.
+
+Tests: tests/report/test_forms.py.
+"""
 
 from decimal import Decimal
 from unicodedata import combining, east_asian_width

@@ -1,4 +1,7 @@
-"""The ways in which a report groups rows of the accounts, and the names of the groups. Pure."""
+"""The ways in which a report groups rows of the accounts, and the names of the groups. Pure.
+
+Tests: tests/report/test_report.py.
+"""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -3,6 +3,8 @@
 The page's Content-Security-Policy allows its one style, by the hash, and nothing else. Colours follow the reader's
 light or dark theme, and paper. Charts are inline SVG: a bar shows the hours held, and on top of it, in a darker colour,
 the hours used. A bar's numbers are its title, which browsers show under the pointer. The table has them, too.
+
+Tests: tests/report/test_forms.py.
 """
 
 from base64 import b64encode

@@ -1,4 +1,7 @@
-"""Notes on what a report could not know, each with what to do about it. Pure."""
+"""Notes on what a report could not know, each with what to do about it. Pure.
+
+Tests: tests/report/test_report.py.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,7 @@
-"""The data that a server has of a span: the rows of the accounts, and facts beside them."""
+"""The data that a server has of a span: the rows of the accounts, and facts beside them.
+
+Tests: tests/report/test_report.py.
+"""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet

@@ -3,6 +3,8 @@
 The profiles are those of "Supported MIG Profiles" in NVIDIA's MIG User Guide. A profile has less than its name says: 1g
 of an H100 has 16 of 132 SMs, which is less than a seventh, and 1g.18gb of an H200 has 16 GiB. So a size that is advised
 counts as the least that its name allows, and a part that is held as the most. `nvidia-smi mig -lgip` shows the numbers.
+
+Tests: tests/report/test_advice.py.
 """
 
 import re

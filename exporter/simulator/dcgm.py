@@ -1,4 +1,7 @@
-"""A simulated dcgm-exporter of any generation, on a loopback port, in front of a simulated node's GPUs."""
+"""A simulated dcgm-exporter of any generation, on a loopback port, in front of a simulated node's GPUs.
+
+Tests: tests/simulator/test_node.py.
+"""
 
 import asyncio
 import time

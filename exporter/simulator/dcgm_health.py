@@ -3,6 +3,8 @@
 Each watch has a row for each GPU, whole or cut, and none for MIG instances (its gpu_health_collector.go). DCGM judges
 by the XIDs that it has seen since its start, which it never forgets, and by clocks that were lowered within the last
 minute (its modules/health/DcgmHealthWatch.cpp). Here presently lowered clocks count.
+
+Tests: tests/simulator/test_failure.py.
 """
 
 from collections.abc import Sequence

@@ -12,6 +12,8 @@ The families depend on the counters file, too. The shell version has no such fil
   and a counter before. dcgm-exporter's pull request 658 says why a counter is wrong: DCGM makes a rate of it, in MB a
   second;
 - full: the file that this project's daemonset.yaml gives to dcgm-exporter.
+
+Tests: tests/simulator/test_counters.py.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""`demo`: simulated GPU nodes, the real exporter in front of each, and the cluster role in front of several."""
+"""`demo`: simulated GPU nodes, the real exporter in front of each, and the cluster role in front of several.
+
+Tests: tests/end_to_end/test_demo_states.py.
+"""
 
 import asyncio
 import errno

@@ -1,4 +1,7 @@
-"""How many of a demo node's GPUs are shared, cut, claimed and so on."""
+"""How many of a demo node's GPUs are shared, cut, claimed and so on.
+
+Tests: tests/end_to_end/test_demo_states.py.
+"""
 
 from typing import Any
 

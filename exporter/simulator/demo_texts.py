@@ -1,4 +1,7 @@
-"""What the demo says on standard error when it has begun: addresses to open, and commands to type."""
+"""What the demo says on standard error when it has begun: addresses to open, and commands to type.
+
+Tests: tests/end_to_end/test_printed_by_demo.py.
+"""
 
 import sys
 from collections.abc import Iterable, Mapping

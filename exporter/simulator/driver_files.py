@@ -3,6 +3,8 @@
 The container toolkit writes a spec for all devices. The DRA driver writes a spec for each claim, before the kubelet
 names the claim's devices, and removes it when no pod has the claim. It has a checkpoint of all claims in the kubelet's
 folder.
+
+Tests: tests/simulator/test_dynamic_mig.py.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""`demo --fail`: what fails, and when."""
+"""`demo --fail`: what fails, and when.
+
+Tests: tests/simulator/test_links.py.
+"""
 
 import math
 from typing import NamedTuple

@@ -1,6 +1,8 @@
 """The processes of a simulated node, in NVML, /proc and the kubelet's links to logs.
 
 Each running container has a process for each of its devices.
+
+Tests: tests/simulator/test_node.py.
 """
 
 import shutil

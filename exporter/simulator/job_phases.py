@@ -1,6 +1,8 @@
 """The phases of containers' work on their GPUs, on a simulated node. Pure: they depend only on seed and time.
 
 Time is the pods' time (life), in seconds, which a demo may let run faster than the physics.
+
+Tests: tests/simulator/test_workloads.py.
 """
 
 import math

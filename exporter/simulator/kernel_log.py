@@ -1,6 +1,8 @@
 """The kernel's log of a simulated node: a pipe in place of /dev/kmsg, with XIDs as NVIDIA's driver writes them.
 
 A pipe forgets records that were read, and takes no more when it is full; the kernel's log does neither.
+
+Tests: tests/simulator/test_failure.py.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""A simulated Kubernetes API of a world's pods and ResourceSlices, which answers as a recorded 1.36 did."""
+"""A simulated Kubernetes API of a world's pods and ResourceSlices, which answers as a recorded 1.36 did.
+
+Tests: tests/simulator/test_node.py.
+"""
 
 import asyncio
 import json

@@ -2,6 +2,8 @@
 
 From then on it has 200 replays an hour, twice as many after each hour. It recovers every ten minutes, and after each
 hundred replays. The pods go on. Nobody mends it, and its GPU is handed out again, as happens where nobody looks.
+
+Tests: tests/simulator/test_links.py.
 """
 
 from exporter.simulator.parts import SimulatedGpu

@@ -6,6 +6,8 @@ depends on the seed, on the time and on when pods came and went, never on who lo
 A load, and power with it, holds until the next load, so energy is exactly power (whole mW) times time (whole ns), in
 whole pJ. Temperature lags behind power. The reasons for lowered clocks are NVML's bits (nvml.h,
 nvmlClocksEventReasons).
+
+Tests: tests/simulator/test_physics.py.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""The parts of a simulated node: GPUs of two models with their MIG instances, and pods with their containers."""
+"""The parts of a simulated node: GPUs of two models with their MIG instances, and pods with their containers.
+
+Tests: tests/simulator/test_node.py.
+"""
 
 from collections import Counter
 from collections.abc import Mapping

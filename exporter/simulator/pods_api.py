@@ -6,6 +6,8 @@ It behaves as a recorded kubelet did (1.36.2):
 - a pod that ends is DELETED a while after its end; until then a new stream has it as ADDED;
 - DELETED carries only name, namespace and uid;
 - a new pod with an old pod's name is ADDED 69 ms after the old pod is DELETED.
+
+Tests: tests/simulator/test_kubelet.py.
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 On an instance's row dcgm-exporter repeats the whole GPU's values (its issues 257, 317), except memory and the profiling
 counters. GPU_UTIL and MEM_COPY_UTIL are not measured on a MIG GPU.
+
+Tests: tests/simulator/test_node.py.
 """
 
 import math

@@ -7,6 +7,8 @@ wrong, and no link is free of those. They never recover.
 
 Which families show it depends on the hardware (nvml.h, and DCGM's dcgm_fields.h): up to Ampere NVML counts CRC errors,
 replays and recoveries; on Hopper the data link layer (`DL`) does; since Blackwell packets and recoveries are counted.
+
+Tests: tests/simulator/test_links.py.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""A whole simulated node: a world, and the servers that show it. The exporter cannot tell that it is simulated."""
+"""A whole simulated node: a world, and the servers that show it. The exporter cannot tell that it is simulated.
+
+Tests: tests/simulator/test_node.py.
+"""
 
 import asyncio
 import json

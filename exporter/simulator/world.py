@@ -1,6 +1,8 @@
 """A made-up GPU node: GPUs, MIG instances and shares, and pods that come and go on them.
 
 Everything is drawn from a seed, so that a run can be repeated. No I/O: the simulated servers show the node to clients.
+
+Tests: tests/simulator/test_node.py.
 """
 
 import random

@@ -3,6 +3,8 @@
 Its form is that of kubernetes' pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go. The answers are serialised
 ContainerAllocateResponses (device plugin API v1beta1, api.proto), of which only the variables are here. The checksum is
 made up: it is a hash of Go's own dump of the data.
+
+Tests: tests/simulator/test_node.py.
 """
 
 import base64

@@ -1,4 +1,7 @@
-"""The interface of a source of a cluster's nodes: the node exporters, or a Prometheus server that scrapes them."""
+"""The interface of a source of a cluster's nodes: the node exporters, or a Prometheus server that scrapes them.
+
+Tests: tests/cluster/exporters/test_exporters_source.py.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

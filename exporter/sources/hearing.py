@@ -1,4 +1,7 @@
-"""A listener, to whom sources tell what their peers answer, as it came. Only `doctor --bundle` has one."""
+"""A listener, to whom sources tell what their peers answer, as it came. Only `doctor --bundle` has one.
+
+Tests: tests/bundle/test_collecting.py.
+"""
 
 from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar

@@ -2,6 +2,8 @@
 
 aiohttp's own texts have parts that only its authors understand (`ssl:<ssl.SSLContext object at 0x…>`), and its timeouts
 do not say whether a name, a connection or an answer was late. Here each becomes a SourceError with a remedy.
+
+Tests: tests/sources/kubernetes/test_api.py, tests/sources/pages/test_url.py.
 """
 
 import asyncio
@@ -39,9 +41,8 @@ from exporter.model.nothing import NOTHING
 from exporter.sources.unpack import Body
 from exporter.wording import one_line
 
-# The kernel notices after 30 s that a peer has vanished (a node without power, a firewall that forgot the connection):
-# it probes an idle connection from the 15th second on, and gives up if the peer does not acknowledge bytes. By default
-# it would send them again for a quarter of an hour (tcp(7)).
+# The kernel notices after 30 s that a peer vanished (no power, a firewall that forgot it): it probes an idle one from
+# the 15th second on, and gives up on bytes that nobody acknowledges. By default it does after 15 minutes (tcp(7)).
 _NOTICED_SECONDS = 30
 _SOCKET_OPTIONS = tuple(
     (level, getattr(socket, name), value)
@@ -54,7 +55,6 @@ _SOCKET_OPTIONS = tuple(
     )
     if hasattr(socket, name)  # Linux has all of them, a Mac (where the demo runs, too) has not
 )
-
 _NO_DEADLINE = nullcontext()
 _NO_HEADERS: Mapping[str, str] = NOTHING
 _MOST_REFUSAL_BYTES = 16 * 1024

@@ -1,4 +1,7 @@
-"""The reader of untrusted JSON, from left to right: it never makes a large object or array as a whole. Pure."""
+"""The reader of untrusted JSON, from left to right: it never makes a large object or array as a whole. Pure.
+
+Tests: tests/cluster/exporters/test_node_answer.py.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""Long work on the event loop: the pure core works in slices, and other tasks run in between."""
+"""Long work on the event loop: the pure core works in slices, and other tasks run in between.
+
+Tests: tests/node/test_steps.py.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,7 @@
-"""The node's inventory, put together from the sources that know parts of it: a user's file, the driver, CDI specs."""
+"""The node's inventory, put together from the sources that know parts of it: a user's file, the driver, CDI specs.
+
+Tests: tests/ownership/test_one_claim_of_many.py.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -1,4 +1,7 @@
-"""A Prometheus server, or what answers as it does: a path and its parameters → the bytes of the answer."""
+"""A Prometheus server, or what answers as it does: a path and its parameters → the bytes of the answer.
+
+Tests: tests/cluster/prometheus/test_prometheus_source.py.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""The interface of a source of ResourceSlices, and its placeholder. The source itself is in sources/kubernetes."""
+"""The interface of a source of ResourceSlices, and its placeholder. The source itself is in sources/kubernetes.
+
+Tests: tests/sources/kubernetes/test_node_objects.py.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol

@@ -1,6 +1,8 @@
 """The interface of a source of facts, the notes on its attempts, and the cache of sources that a reload keeps.
 
 A source that is not there is an object like the others: it knows nothing, and its health says why.
+
+Tests: tests/sources/test_cdi.py.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""The body of an answer, unpacked, with limits on its size before and after."""
+"""The body of an answer, unpacked, with limits on its size before and after.
+
+Tests: tests/sources/pages/test_url.py.
+"""
 
 import zlib
 

@@ -2,6 +2,8 @@
 
 A narrow terminal drops the least important columns, one after the other. The room that is left goes first to the texts
 that lack fewest characters, so that one very long name takes nothing from the others, and then to the bars.
+
+Tests: tests/top/test_parts.py.
 """
 
 import unicodedata

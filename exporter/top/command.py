@@ -1,4 +1,7 @@
-"""`top`: GPUs, MIG instances and the pods on them, in a terminal."""
+"""`top`: GPUs, MIG instances and the pods on them, in a terminal.
+
+Tests: tests/top/test_once.py.
+"""
 
 import json
 import locale

@@ -1,4 +1,7 @@
-"""The last minutes of each device in the live view, and their charts. No clock is read here."""
+"""The last minutes of each device in the live view, and their charts. No clock is read here.
+
+Tests: tests/top/test_parts.py.
+"""
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,7 @@
-"""The whole picture of a reading, as lines of a width. Pure: no clock, no terminal."""
+"""The whole picture of a reading, as lines of a width. Pure: no clock, no terminal.
+
+Tests: tests/top/test_parts.py.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

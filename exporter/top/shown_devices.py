@@ -5,6 +5,8 @@ version.
 
 /container/metrics has a row for each device and owner. dividing/figures.py decides which of its figures are the
 device's and which are the owner's. /debug/mapping has the node's mode of sharing, which the cluster role does not know.
+
+Tests: tests/top/test_parts.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The state of the view that the user chose, and its changes by keys. Pure."""
+"""The state of the view that the user chose, and its changes by keys. Pure.
+
+Tests: tests/top/test_parts.py.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,7 @@
-"""The two tables: devices with their owners, and processes. Rows → columns; pure."""
+"""The two tables: devices with their owners, and processes. Rows → columns; pure.
+
+Tests: tests/top/test_parts.py.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""The held devices that the driver knows, and the containers that may have processes on them. Pure."""
+"""The held devices that the driver knows, and the containers that may have processes on them. Pure.
+
+Tests: tests/usage/test_owner_use.py.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 

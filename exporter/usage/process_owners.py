@@ -24,6 +24,8 @@ is joined by its UID, if it has one container only. A part of an id never counts
 
 Pods name the ids of their containers in their status. A user who may write a pod's status can put any id there. So an
 owner counts only if the process is in the owner's pod, by the pod's UID in the cgroup.
+
+Tests: tests/usage/test_containers.py, tests/usage/test_cgroups.py.
 """
 
 import re

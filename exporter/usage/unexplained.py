@@ -2,6 +2,8 @@
 
 There is such use in virtual machines, under MPS before Volta, with confidential computing and on hosts that hide
 processes.
+
+Tests: tests/usage/test_owner_use.py.
 """
 
 from collections import defaultdict

@@ -4,6 +4,8 @@ A check takes 60 ms of a core (bcrypt, cost 10). So checks are made one after th
 turn. The turn goes round the clients' addresses, so that many requests from one address delay only each other. When too
 many requests wait, the address with the most requests loses its newest: a request from another address still finds a
 place. A check goes on even if its client has left, so that the client's next scrape finds the password checked.
+
+Tests: tests/web/test_protection.py.
 """
 
 import asyncio

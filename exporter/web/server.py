@@ -3,6 +3,8 @@
 This module accepts connections itself, since asyncio's servers cannot do three things: count a connection from its
 first moment (the TLS handshake included), make room as soon as there is none, and say why a handshake failed. Besides,
 asyncio's server logs a hundred errors a second once file descriptors run out.
+
+Tests: tests/web/test_connections.py.
 """
 
 import asyncio

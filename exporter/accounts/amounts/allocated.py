@@ -1,6 +1,8 @@
 """The time for which containers held devices.
 
 A look's holders get the time to the next look, or over a gap if they still hold the device after it.
+
+Tests: tests/accounts/test_two_hours.py.
 """
 
 from collections.abc import Iterable

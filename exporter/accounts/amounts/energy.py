@@ -5,6 +5,8 @@ it drew the least power that is known of its model. On MIG the page repeats the 
 value is counted once, and divided among the instances by activity and slices. Rows that differ are the instances' own
 values. A holder of a shared device gets its kernels' part of the time if NVML measures it, else what it was granted
 where an allocator says that of all holders, else an equal part.
+
+Tests: tests/accounts/test_two_hours.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

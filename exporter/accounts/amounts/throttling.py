@@ -2,6 +2,8 @@
 
 It comes from the page's violation counters. For a reason without a counter it comes from the bits of
 CLOCKS_EVENT_REASONS: a bit that was set when dcgm-exporter read the GPU counts until it reads the GPU again.
+
+Tests: tests/accounts/test_standing_pages.py.
 """
 
 from collections.abc import Mapping

@@ -11,6 +11,8 @@ error). Both repeat the GPU's count on the rows of its MIG instances.
 If the exporter reads the kernel's log (--kernel-log.mode), only XIDs of the log count, since the driver prints every
 XID there. A page has only the last XID, and none of a GPU that has fallen off the bus. ownership/kernel_events.py finds
 the holders for XIDs of the log.
+
+Tests: tests/accounts/test_errors.py, tests/accounts/test_standing_pages.py.
 """
 
 from collections import Counter

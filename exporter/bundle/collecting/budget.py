@@ -1,6 +1,8 @@
 """The memory that a recording may take: what is the same at several moments is one object, and counts once.
 
 A bundle is made beside the exporter, in its container, whose memory is limited.
+
+Tests: tests/bundle/test_newest_answers.py.
 """
 
 from dataclasses import replace

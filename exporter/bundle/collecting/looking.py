@@ -1,6 +1,8 @@
 """Looks at a node that is made only for a recording: a listener keeps what its peers answer.
 
 The node only reads. It keeps no accounts, pushes nothing, and loads no program into the kernel.
+
+Tests: tests/bundle/test_collecting.py.
 """
 
 import asyncio

@@ -7,6 +7,8 @@
 - the names of the links in /var/log/containers, which say whose they are.
 
 Nothing is read of a process but /proc/PID/cgroup and /proc/PID/stat: neither its command line nor its environment.
+
+Tests: tests/bundle/test_collecting.py.
 """
 
 import os

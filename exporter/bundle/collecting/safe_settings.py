@@ -4,6 +4,8 @@ Accounts and OTLP are off by themselves: only a beat keeps accounts and pushes, 
 bundle has the settings that a node needs to see the same, and none that say where the exporter answers or writes.
 
 Pure.
+
+Tests: tests/bundle/test_collecting.py.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Words that are nobody's names: those of this program's texts, of hardware, and of the programs around it."""
+"""Words that are nobody's names: those of this program's texts, of hardware, and of the programs around it.
+
+Tests: tests/bundle/names/test_collected.py.
+"""
 
 from functools import cache
 

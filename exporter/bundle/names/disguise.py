@@ -3,6 +3,8 @@
 A character is replaced by another one of its alphabet, which depends on all characters before it and on a secret. So
 two ids that begin alike still do, a shortened id is the beginning of the whole one's replacement, and no two ids become
 one. Where known ids part, their next characters stay in order: what is sorted by ids stays sorted.
+
+Tests: tests/bundle/names/test_random_worlds.py.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Names of resources, labels and annotations that everybody has, and that decide: allocators' and vendors' own."""
+"""Names of resources, labels and annotations that everybody has, and that decide: allocators' and vendors' own.
+
+Tests: tests/bundle/names/test_random_worlds.py.
+"""
 
 import re
 from collections.abc import Iterator

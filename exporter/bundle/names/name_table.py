@@ -1,4 +1,7 @@
-"""The names that were learned, and the new ones."""
+"""The names that were learned, and the new ones.
+
+Tests: tests/bundle/names/test_hostile_names.py.
+"""
 
 import re
 from collections import defaultdict

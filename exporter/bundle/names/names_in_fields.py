@@ -1,4 +1,7 @@
-"""What a text is by the name of its field: of a label of a sample, or of a field of JSON."""
+"""What a text is by the name of its field: of a label of a sample, or of a field of JSON.
+
+Tests: tests/bundle/names/test_random_worlds.py.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Files that sources read, by their places in a recording."""
+"""Files that sources read, by their places in a recording.
+
+Tests: tests/bundle/names/test_hostile_names.py.
+"""
 
 import base64
 import binascii

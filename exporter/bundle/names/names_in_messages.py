@@ -1,4 +1,7 @@
-"""The kubelet's messages: they are read, replaced and written anew."""
+"""The kubelet's messages: they are read, replaced and written anew.
+
+Tests: tests/bundle/names/test_random_worlds.py.
+"""
 
 from collections.abc import Sequence
 from typing import Any

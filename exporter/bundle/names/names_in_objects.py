@@ -1,4 +1,7 @@
-"""JSON: objects of Kubernetes, the exporter's own answers, and files."""
+"""JSON: objects of Kubernetes, the exporter's own answers, and files.
+
+Tests: tests/bundle/names/test_hostile_names.py.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""Pages of samples in Prometheus' text format: names are values of labels, and words of comments."""
+"""Pages of samples in Prometheus' text format: names are values of labels, and words of comments.
+
+Tests: tests/bundle/names/test_real_pages.py.
+"""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,6 +1,8 @@
 """Where a text says that a word is a name, though it is a word of the vocabulary: in search/main, or in pod=main.
 
 Elsewhere such a word stays: without it the program's own sentences would break.
+
+Tests: tests/bundle/names/test_hostile_names.py.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Settings, by their flags."""
+"""Settings, by their flags.
+
+Tests: tests/bundle/names/test_collected.py.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain

@@ -1,4 +1,7 @@
-"""Names and ids that stand in a text: in the program's own words, in a path, in a URL."""
+"""Names and ids that stand in a text: in the program's own words, in a path, in a URL.
+
+Tests: tests/bundle/names/test_hostile_names.py.
+"""
 
 import re
 from collections import defaultdict

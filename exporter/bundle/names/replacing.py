@@ -1,4 +1,7 @@
-"""A recording whose names are replaced."""
+"""A recording whose names are replaced.
+
+Tests: tests/bundle/names/test_hostile_names.py, tests/bundle/names/test_random_worlds.py.
+"""
 
 import json
 import re

@@ -2,6 +2,8 @@
 
 gRPC cannot limit its connections. So it listens on an abstract unix socket, and `GuardedListener` hands it the bytes of
 clients.
+
+Tests: tests/cluster/keda/test_connections.py.
 """
 
 import asyncio

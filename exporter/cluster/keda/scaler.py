@@ -5,6 +5,8 @@ It calls GetMetrics and IsActive together: at its polling interval, to scale fro
 asks, to scale further. An error of these calls is an error for the HPA, which then does not scale in. If GetMetricSpec
 failed, KEDA would leave this trigger out of the HPA, and other triggers would scale in alone. So GetMetricSpec needs
 only the trigger's own metadata. (kedacore/keda, pkg/scaling/scale_handler.go and pkg/scalers/external_scaler.go.)
+
+Tests: tests/cluster/keda/test_conversation.py, tests/cluster/keda/test_trigger.py.
 """
 
 import asyncio

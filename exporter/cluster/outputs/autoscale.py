@@ -1,6 +1,8 @@
 """/autoscale/<namespace>/<workload>/<metric>: one number for an autoscaler, or the reason why there is none.
 
 The whole question is in the path, since KEDA's metrics-api scaler leaves out the query.
+
+Tests: tests/cluster/test_role.py.
 """
 
 import json

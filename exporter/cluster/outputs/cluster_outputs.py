@@ -1,4 +1,7 @@
-"""The cluster role's outputs, in the order in which the page for people names them."""
+"""The cluster role's outputs, in the order in which the page for people names them.
+
+Tests: tests/cluster/test_role.py.
+"""
 
 from collections.abc import Sequence
 from typing import Any

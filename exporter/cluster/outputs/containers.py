@@ -1,6 +1,8 @@
 """/container/metrics: the objects of all nodes, as their exporters wrote them, with the node role's filters.
 
 The answer is an array like a node's. So a header names the missing nodes, whose last objects are too old and left out.
+
+Tests: tests/cluster/test_many_rows.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""/debug/nodes: every known node, the time of its answer, and why it is missing; and this role's settings."""
+"""/debug/nodes: every known node, the time of its answer, and why it is missing; and this role's settings.
+
+Tests: tests/cluster/test_role.py.
+"""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,7 @@
-"""A look at the cluster, from which every answer is made, and the texts that several answers have."""
+"""A look at the cluster, from which every answer is made, and the texts that several answers have.
+
+Tests: tests/cluster/test_many_rows.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""/metrics/nodes: pods and the GPUs that they hold, a family for each node, as the node's own exporter writes it."""
+"""/metrics/nodes: pods and the GPUs that they hold, a family for each node, as the node's own exporter writes it.
+
+Tests: tests/cluster/test_many_rows.py.
+"""
 
 from exporter.cluster.outputs.look import ClusterLook, answered, missing_header, why_nothing
 from exporter.exposition.families import Samples, pieces

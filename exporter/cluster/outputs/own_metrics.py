@@ -1,4 +1,7 @@
-"""/metrics: the cluster role's metrics about itself and the nodes that it knows."""
+"""/metrics: the cluster role's metrics about itself and the nodes that it knows.
+
+Tests: tests/outputs/test_openmetrics.py.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,8 @@
 """/-/ready: 200 for good as soon as the nodes are known and each has been asked. The answer names missing nodes.
 
 A missing node does not make a replica unready: other replicas would miss it, too, and most answers do not need it.
+
+Tests: tests/cluster/test_role.py.
 """
 
 from exporter.cluster.outputs.look import ClusterLook, which_are_missing

@@ -1,4 +1,7 @@
-"""The series of all nodes, answer by answer → the view of each node, like its /container/metrics. Pure."""
+"""The series of all nodes, answer by answer → the view of each node, like its /container/metrics. Pure.
+
+Tests: tests/cluster/prometheus/test_nodes.py.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Sized

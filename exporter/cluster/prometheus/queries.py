@@ -5,6 +5,8 @@ other program has a path /gpu/metrics, so dcgm-exporter's series of the same nam
 
 A series ends with its pod, and is marked as stale. last_over_time(x[30s]) ignores such marks, so a GPU would count for
 two pods. So the queries use instant selectors, and `up`, which comes with the series, shows their age.
+
+Tests: tests/cluster/prometheus/test_nodes.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

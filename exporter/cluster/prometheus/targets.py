@@ -1,6 +1,8 @@
 """The nodes, from the `up` of their exporters' pages: each has a target of /gpu/metrics. Pure.
 
 A node is missing if a page's last scrape failed or is too old, or if two exporters say that they are of this node.
+
+Tests: tests/cluster/prometheus/test_nodes.py.
 """
 
 from collections.abc import Iterable, Mapping

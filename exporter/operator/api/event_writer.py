@@ -1,6 +1,8 @@
 """Kubernetes events (events.k8s.io/v1) about the operator's work, which `kubectl describe` shows below an object.
 
 If an event comes again, its count (`series`) grows, as in client-go. An event that cannot be written delays nothing.
+
+Tests: tests/operator/test_writer.py.
 """
 
 import time

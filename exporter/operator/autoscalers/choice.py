@@ -9,6 +9,8 @@ pkg/controller/podautoscaler/horizontal.go). In between, the workload keeps its 
 While something is wrong with the GPUAutoscaler or its target, the applied object goes on scaling, and the status says
 so. The object is deleted only if somebody else scales the target. Anybody may make HPAs and ScaledObjects, so a
 malformed one belongs to nobody and scales nothing.
+
+Tests: tests/operator/test_autoscalers.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,6 +7,8 @@ pod's value (deploy/prometheus-adapter/values.yaml).
 
 The meaning of KEDA's fields is from kedacore/keda 2.20: apis/keda/v1alpha1/scaledobject_types.go, and for scaling to
 zero and back pkg/scaling/executor/scale_scaledobjects.go.
+
+Tests: tests/operator/test_autoscaler_objects.py.
 """
 
 from collections.abc import Mapping

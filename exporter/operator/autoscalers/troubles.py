@@ -3,6 +3,8 @@
 The schema in deploy/operator/crds.yaml refuses most such specs. But an older one may be installed, and no schema knows
 which metrics this version answers, nor the value of each on an idle GPU. A target that can be scaled has the
 subresource `scale` (https://kubernetes.io/docs/reference/using-api/api-concepts/), which an APIResourceList lists.
+
+Tests: tests/operator/test_autoscalers.py, tests/operator/test_targets.py.
 """
 
 from difflib import get_close_matches

@@ -3,6 +3,8 @@
 Conditions are as in https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md:
 the time is that of the last change of `status`; a new reason or message does not change it. A new message that differs
 only in durations and times is not written.
+
+Tests: tests/operator/test_exporter_status.py.
 """
 
 import re

@@ -2,6 +2,8 @@
 
 accounts/amounts/ has the counters. They are written exactly from whole numbers, so that the parts add up to the divided
 amount. A row has the same labels in every family, so the labels are written once: 112 MIG instances have 1,000 samples.
+
+Tests: tests/node/test_accounting.py.
 """
 
 from collections.abc import Mapping, Sequence

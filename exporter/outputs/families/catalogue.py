@@ -1,4 +1,7 @@
-"""The catalogue of all families that the program itself makes, in their order on /metrics."""
+"""The catalogue of all families that the program itself makes, in their order on /metrics.
+
+Tests: tests/outputs/test_families.py.
+"""
 
 from collections.abc import Sequence
 

@@ -2,6 +2,8 @@
 
 Every counter starts at 0 with every reason. Prometheus' rate() ignores the first sample, so a counter that starts at
 its first event loses it.
+
+Tests: tests/outputs/test_families.py.
 """
 
 from collections.abc import Sequence

@@ -2,6 +2,8 @@
 
 Amounts are written exactly, from whole numbers. A row has the same labels in every family, so the labels are written
 once.
+
+Tests: tests/outputs/test_cuda_use.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""A family of the exporter's own: its row in families.json describes it, and a function fills it."""
+"""A family of the exporter's own: its row in families.json describes it, and a function fills it.
+
+Tests: tests/outputs/test_families.py.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

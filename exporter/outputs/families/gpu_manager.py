@@ -3,6 +3,8 @@
 Facts from its pkg/services/display/display.go: gauges; utilisation in percent of a card and memory in MiB, with a
 series for each card (gpu0, gpu1, …) and for their sum (total); the amounts asked for, in cards and MiB. They are always
 on, as they are few: a container has two series for each GPU that it holds, and four more.
+
+Tests: tests/accounts/test_cards.py.
 """
 
 from collections.abc import Callable

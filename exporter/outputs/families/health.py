@@ -1,4 +1,7 @@
-"""Families of the health of the program, its sources and the machine. A source that was never tried has no series."""
+"""Families of the health of the program, its sources and the machine. A source that was never tried has no series.
+
+Tests: tests/outputs/test_families.py.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

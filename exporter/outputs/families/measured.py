@@ -1,6 +1,8 @@
 """Families of the containers' measured use of the node's GPUs, from the driver's processes. Only if it is measured.
 
 Rows of a container whose pod does not hold the device have the label `holds="false"`, and no other row has it.
+
+Tests: tests/outputs/test_one_story.py.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,7 @@
-"""The part of the exporter's own families that ends every page of GPU metrics: the health of the sources."""
+"""The part of the exporter's own families that ends every page of GPU metrics: the health of the sources.
+
+Tests: tests/outputs/test_families.py.
+"""
 
 import math
 from functools import lru_cache

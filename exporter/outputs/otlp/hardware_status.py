@@ -4,6 +4,8 @@ A verdict has more words than the conventions. Failing and gone, which both make
 of memory that could not be remapped is the only fault with which a device works on although it must be replaced: if it
 is the only fault that makes the device failing, the state is `predicted_failure`. No state is pushed for a device whose
 verdict is unknown.
+
+Tests: tests/outputs/test_otlp.py.
 """
 
 from exporter.model.health import DeviceVerdict

@@ -1,6 +1,8 @@
 """Metrics as OTLP's messages, by the official classes, and a receiver's answers. Pure. Only a push imports this module.
 
 https://opentelemetry.io/docs/specs/otlp/#otlphttp describes messages and answers.
+
+Tests: tests/outputs/test_otlp.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,6 +2,8 @@
 
 https://opentelemetry.io/docs/specs/semconv/hardware/ has hw.*, https://opentelemetry.io/docs/specs/semconv/registry/
 has k8s.*. The conventions have no names for the accounts, which are called pod_gpu.* here.
+
+Tests: tests/outputs/test_otlp.py.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,7 @@
-"""The points of metrics that are pushed, by the device and the container that they describe. Pure."""
+"""The points of metrics that are pushed, by the device and the container that they describe. Pure.
+
+Tests: tests/outputs/test_otlp.py.
+"""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple

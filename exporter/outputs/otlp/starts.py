@@ -3,6 +3,8 @@
 A page does not say when its counters began. So a sum begins at the push that first sees it, and its first point begins
 and ends at the same moment: OpenTelemetry's data model has this form for an unknown start. A counter that has fallen
 began anew since the last push, and its new start is the time of that push.
+
+Tests: tests/outputs/test_otlp.py.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""The subjects of points: devices and the containers that hold them, by OpenTelemetry's names. Pure."""
+"""The subjects of points: devices and the containers that hold them, by OpenTelemetry's names. Pure.
+
+Tests: tests/outputs/test_otlp.py.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

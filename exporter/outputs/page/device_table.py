@@ -1,6 +1,8 @@
 """The page's table of GPUs and MIG instances: a line for each device.
 
 Only this module turns a device into HTML: page.js asks for the page again and takes over what has changed.
+
+Tests: tests/outputs/test_page.py.
 """
 
 from collections import Counter

@@ -2,6 +2,8 @@
 
 The page's own policy lets a browser run one script and use one style sheet, both from this exporter. It forbids
 everything else: scripts in the page's text, other hosts, and anything that turns a string into HTML.
+
+Tests: tests/outputs/test_page.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The page's section of the last errors of GPUs, made of the objects of /events. A node may have made these up."""
+"""The page's section of the last errors of GPUs, made of the objects of /events. A node may have made these up.
+
+Tests: tests/outputs/test_page.py.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""/: a node's page for people: its GPUs, their holders, and the sources that the exporter asks."""
+"""/: a node's page for people: its GPUs, their holders, and the sources that the exporter asks.
+
+Tests: tests/outputs/test_page.py.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

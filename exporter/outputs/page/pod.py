@@ -1,4 +1,7 @@
-"""The page's view of a pod: its labels, its accounts, and the commands that say more."""
+"""The page's view of a pod: its labels, its accounts, and the commands that say more.
+
+Tests: tests/outputs/test_page.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -1,4 +1,7 @@
-"""A strip for each node, with a cell for each GPU, coloured by its state: a cluster at a glance."""
+"""A strip for each node, with a cell for each GPU, coloured by its state: a cluster at a glance.
+
+Tests: tests/cluster/test_page.py.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

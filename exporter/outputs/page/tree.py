@@ -1,6 +1,8 @@
 """The lines of the page's table as a tree: nodes, their GPUs, and the GPUs' MIG instances or owners. Pure.
 
 Lines are made of the rows of /container/metrics. A line with lines below it sums them up.
+
+Tests: tests/outputs/test_page.py.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence

@@ -1,6 +1,8 @@
 """The view: the part of the page that its address asks for, by filter, order and folding. A link shows the same view.
 
 Addresses come from anywhere. Parameters that the page does not understand are left out; no address is refused.
+
+Tests: tests/outputs/test_page.py.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""The grammars of annotations in JSON: of ACK's gpushare, of Koordinator, and of the MIG instances that HAMi cuts."""
+"""The grammars of annotations in JSON: of ACK's gpushare, of Koordinator, and of the MIG instances that HAMi cuts.
+
+Tests: tests/ownership/allocators/test_other_allocators.py.
+"""
 
 import json
 import re

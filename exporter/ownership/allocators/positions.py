@@ -1,4 +1,7 @@
-"""The containers of a pod that the places of an annotation belong to."""
+"""The containers of a pod that the places of an annotation belong to.
+
+Tests: tests/ownership/test_words.py.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""What an allocator's annotation says: devices and parts of devices, by container."""
+"""What an allocator's annotation says: devices and parts of devices, by container.
+
+Tests: tests/ownership/test_words.py.
+"""
 
 import math
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """The grammar of annotations that separate containers and devices by characters.
 
 HAMi, Volcano, Intel's GPU Aware Scheduling, Ascend's device plugin and the allocators of users' rule files write so.
+
+Tests: tests/ownership/allocators/test_hami.py.
 """
 
 import re

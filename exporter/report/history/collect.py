@@ -4,6 +4,8 @@ For a piece and a family, three queries ask for each row's first value (`min_ove
 last value, and for the rows that fell. If that is not enough (report/growth.py), every sample of the nodes in question
 is read. If these are many samples, the piece is cut in six first, and all samples are read only of the parts in which
 something happened. A week costs some five hundred small queries, and a restart of an exporter a few more.
+
+Tests: tests/report/history/test_facts.py, tests/report/history/test_ending.py.
 """
 
 import asyncio

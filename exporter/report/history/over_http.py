@@ -1,6 +1,8 @@
 """HTTP connections to the Prometheus server of a report.
 
 The kubectl plugin has no aiohttp, and asks through kubectl instead.
+
+Tests: tests/report/history/test_api.py.
 """
 
 from dataclasses import replace

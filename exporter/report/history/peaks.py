@@ -1,4 +1,7 @@
-"""Peaks and percentiles of rows, piece by piece of a span, for advice (report/advice.py)."""
+"""Peaks and percentiles of rows, piece by piece of a span, for advice (report/advice.py).
+
+Tests: tests/end_to_end/test_report_advises.py.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence

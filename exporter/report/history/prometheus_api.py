@@ -3,6 +3,8 @@
 It asks at most two queries at once, and waits for a busy server. After `TooMuch` its caller asks for less.
 https://prometheus.io/docs/prometheus/latest/querying/api/ describes the answers. They are read strictly, since any
 program may answer.
+
+Tests: tests/report/history/test_api.py, tests/report/history/test_answers.py.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """Huawei's Ascend device plugin with Volcano: whole NPUs, of which the scheduler chooses and the kubelet picks others.
 
 The annotations are those of ascend-device-plugin (pkg/common/constants.go and the plugin's documentation).
+
+Tests: tests/simulator/test_allocators.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

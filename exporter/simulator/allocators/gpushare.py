@@ -2,6 +2,8 @@
 
 The ids and variables are those of gpushare-device-plugin (pkg/gpu/nvidia/nvidia.go, allocate.go), the annotations those
 of gpushare-scheduler-extender (pkg/utils/pod.go, GetUpdatedPodAnnotationSpec). ACK's own scheduler writes JSON.
+
+Tests: tests/simulator/test_allocators.py.
 """
 
 import json

@@ -3,6 +3,8 @@
 Labels, annotations and reservation pods are those of KAI-Scheduler (pkg/common/constants/constants.go,
 pkg/binder/binding/resourcereservation/resource_reservation.go, pkg/resourcereservation/patcher/pod_patcher.go),
 Koordinator's annotation that of its apis/extension/device_share.go.
+
+Tests: tests/simulator/test_allocators.py.
 """
 
 import json

@@ -3,6 +3,8 @@
 An allocator divides each GPU into seats. A pod takes free seats, which are the allocator's own bookkeeping: the kubelet
 knows nothing of them. A container with two of four seats may have up to half of the GPU's memory and cores. So no GPU
 is promised twice, unless the allocator promises more than there is (`scaling`).
+
+Tests: tests/simulator/test_allocators.py.
 """
 
 import random

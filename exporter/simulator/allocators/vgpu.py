@@ -4,6 +4,8 @@ The forms are those of HAMi's pkg/device/devices.go (EncodePodSingleDevice) and 
 pkg/scheduler/api/devices/nvidia/vgpu/utils.go (encodePodDevices, resourcereqs), the variables those of `Allocate` in
 both plugins' server.go, the ids those of HAMi's pkg/device-plugin/nvidiadevice/nvinternal/rm and of
 volcano-vgpu-device-plugin's pkg/plugin/server.go.
+
+Tests: tests/simulator/test_allocators.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,8 @@
 """One answer of NVML about a whole GPU, as lines `value` and `text` of the stand-in's file (nvml.c).
 
 Pure. Answers are JSON's values, as exporter/bundle/nvml_calls.py makes them: a struct is an object of its fields.
+
+Tests: tests/simulator/replay/test_nvml_lines.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping

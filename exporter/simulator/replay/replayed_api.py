@@ -1,4 +1,7 @@
-"""The Kubernetes API of a bundle: lists, watches that send what each moment changes, and single objects."""
+"""The Kubernetes API of a bundle: lists, watches that send what each moment changes, and single objects.
+
+Tests: tests/simulator/replay/test_replay_node.py.
+"""
 
 import asyncio
 import json

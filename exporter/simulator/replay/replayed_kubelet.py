@@ -1,4 +1,7 @@
-"""A socket of the kubelet that answers as the bundle says: pod-resources, or the Pods API."""
+"""A socket of the kubelet that answers as the bundle says: pod-resources, or the Pods API.
+
+Tests: tests/simulator/replay/test_replay_node.py.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""A page of GPU samples on a loopback port, as dcgm-exporter answered: whole, refused, late or cut off."""
+"""A page of GPU samples on a loopback port, as dcgm-exporter answered: whole, refused, late or cut off.
+
+Tests: tests/simulator/replay/test_replay_node.py.
+"""
 
 import asyncio
 from http import HTTPStatus

@@ -1,6 +1,8 @@
 """The settings of a bundle, for an exporter in front of its replay: places of the replay in place of the recorded ones.
 
 Pure.
+
+Tests: tests/simulator/replay/test_endless_patterns.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,6 +5,8 @@ of which the exporter makes a trouble of the same kind again and, as far as the 
 status of an answer, an API server's own message, a code of grpc with its details.
 
 Pure.
+
+Tests: tests/simulator/replay/test_replayed_troubles.py.
 """
 
 import re

@@ -1,6 +1,8 @@
 """The reader of CDI specs: the files of two folders, read again when they change.
 
 ownership/inventories.py interprets them. A file that cannot be used is refused, and its last version stays in force.
+
+Tests: tests/sources/test_cdi.py.
 """
 
 import json

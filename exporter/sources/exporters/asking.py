@@ -1,4 +1,7 @@
-"""The HTTP client for node exporters: it returns the bytes of an answer, or raises a SourceError."""
+"""The HTTP client for node exporters: it returns the bytes of an answer, or raises a SourceError.
+
+Tests: tests/cluster/exporters/test_exporters_source.py.
+"""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial

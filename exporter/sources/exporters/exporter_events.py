@@ -1,4 +1,7 @@
-"""The reader of a node's /events (docs/openapi.yaml). Pure, and strict, since any program may answer."""
+"""The reader of a node's /events (docs/openapi.yaml). Pure, and strict, since any program may answer.
+
+Tests: tests/operator/test_pod_events.py.
+"""
 
 from datetime import datetime
 

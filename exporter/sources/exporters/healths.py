@@ -2,6 +2,8 @@
 
 No other path has the reasons: /metrics and /gpu/metrics have only `source_up`. The answer is small, too: 11 KB with 8
 GPUs, 58 KB with 8 GPUs in 7 instances each, decoded in 0.5 ms.
+
+Tests: tests/operator/test_exporter_health.py.
 """
 
 import json

@@ -2,6 +2,8 @@
 
 After a break the watch goes on from its last version. The list is requested again only if the API has forgotten that
 version (410 Gone).
+
+Tests: tests/sources/kubernetes/test_node_objects.py.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""The GPUs of a node as NVML knows them, their MIG instances, and the processes on them: their memory and busy time."""
+"""The GPUs of a node as NVML knows them, their MIG instances, and the processes on them: their memory and busy time.
+
+Tests: tests/sources/nvml/test_nvml_reader.py.
+"""
 
 import math
 import re

@@ -4,6 +4,8 @@ Everything runs on the worker thread, since any call may hang. The bindings take
 library was found. They keep the library in their own module, so a process has one library, and its users are counted.
 When the last user has gone, it is unloaded, so that the next user gets the file that is there by then, as after an
 upgrade of the driver.
+
+Tests: tests/sources/nvml/test_nvml_reader.py.
 """
 
 import os
