@@ -86,9 +86,10 @@ class Stop:
 
 
 class Served:
-    """An exporter of one page, in a process of its own."""
+    """An exporter in a process of its own. `page` is the file that it reads."""
 
     def __init__(self, page: Path, *arguments: str) -> None:
+        self.page = page
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.stops", str(page), *arguments],
             stdin=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """What every test may ask for: a simulated node, the exporter in front of it, and promtool."""
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.support.patience import LONG_SECONDS, wait_for_sources
 from tests.support.real_api import WHICH
 from tests.support.simulated import SimulatedNode, World
 
+# jsonschema imports this where it is installed, for formats that nothing here asks for; its grammar takes a CPU second
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # None makes the import fail
 # a machine that is busy is late, and wrong in nothing
 settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

@@ -22,7 +22,7 @@ from tests.support.node_parts import part_of
 from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
 
-EVENTS = 40
+EVENTS = 21
 PAUSE_SECONDS = (0.05, 0.2)
 _EMPTY_SECONDS = 0.5
 Pairs = set[tuple[str, str, str, str]]
@@ -68,7 +68,7 @@ class Run:
     async def scrapes_without_end(self) -> None:
         while True:
             await self.scrape()
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(0.05)
 
     async def live(self) -> None:
         """Things happen, and at the end the node is at rest."""

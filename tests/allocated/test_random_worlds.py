@@ -1,8 +1,8 @@
-"""Random worlds: 300 pods come and go on 8 GPUs under each allocator, and no scrape names a wrong owner.
+"""Random worlds: 100 pods come and go on 8 GPUs under each allocator, and no scrape names a wrong owner.
 
 Words are up to 5 s late, ids are any, the kubelet restarts, streams of pods break off, pods of StatefulSets are made
-anew under their names, and one word of fifty cannot be believed. Simulated time (driver.py): a world of three hours
-takes seconds. `WORLDS=10 pytest tests/allocated` tries ten worlds of each allocator with each source of pods.
+anew under their names, and one word of fifty cannot be believed. Simulated time (driver.py): a world of an hour
+takes seconds. `WORLDS=10 pytest tests/allocated` tries ten longer worlds of each allocator with each source of pods.
 """
 
 import os
@@ -29,7 +29,7 @@ from tests.support.virtual_time import run
 ALLOCATORS = (Hami, Volcano, Gpushare, AckGpushare, Ascend, Kai, RunAi, Koordinator)
 SOURCES = ("kubelet", "api")
 WORLDS = int(os.environ.get("WORLDS", "0"))
-PODS = 300
+PODS = 300 if WORLDS else 100
 # without more worlds, each allocator has one, and its pods are known by one source
 CASES = [
     (kind, by, seed)

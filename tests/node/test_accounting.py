@@ -182,7 +182,7 @@ async def test_any_number_of_scrapers_sees_the_same_accounts(node: SimulatedNode
         await exporter.get("/metrics")
 
     async def many(exporter: Exporter) -> None:
-        paths = ("/gpu/metrics", "/metrics", "/container/metrics", "/debug/mapping") * 10
+        paths = ("/gpu/metrics", "/metrics", "/container/metrics", "/debug/mapping") * 4
         await asyncio.gather(*(exporter.get(path) for path in paths))
 
     seen = []

@@ -90,8 +90,8 @@ async def test_each_row_has_its_owner_as_gpus_are_cut_anew(stack: AsyncExitStack
     node = await node_of(stack)
     exporter = await exporter_of(stack, node)
     world, seen, lacking = node.world, set[Device](), 0
-    for number in range(40):
-        if is_late and not number % 8:
+    for number in range(20):
+        if is_late and not number % 5:
             frozen = node.dcgm.page().encode()
             node.dcgm.failure = lambda _, body=frozen: web.Response(body=body)
         world.step()
@@ -112,7 +112,7 @@ async def test_an_instance_that_is_cut_during_a_restart_is_not_shown_as_shared(s
     node = await node_of(stack)
     exporter = await exporter_of(stack, node)
     world, came_again = node.world, 0
-    for _ in range(8):
+    for _ in range(4):
         await exporter.page()
         before = holders(world)
         restart = asyncio.create_task(node.restart_kubelet(down_seconds=0.1, empty_seconds=0.1, partial_seconds=0.1))
@@ -123,8 +123,9 @@ async def test_an_instance_that_is_cut_during_a_restart_is_not_shown_as_shared(s
         calls = node.kubelet.calls
         while not restart.done() or node.kubelet.calls < calls + 4:
             rows(await exporter.page(), MEMORY)  # a device's row is there once
+            await asyncio.sleep(0.01)
         await until(partial(lists_all, exporter, now))
-    assert came_again > 5
+    assert came_again > 1
 
 
 async def lists_all(exporter: Exporter, holds: dict[Device, str]) -> bool:
@@ -139,7 +140,7 @@ async def test_memory_and_activity_of_instances_add_up_to_their_gpus(stack: Asyn
     node = await node_of(stack, clock=lambda: moments[-1])
     exporter = await exporter_of(stack, node)
     world, compared = node.world, 0
-    for number in range(20):
+    for number in range(12):
         moments.append(number * 100 * SECOND)
         world.step()
         await until(lambda: is_right(node, exporter))
@@ -154,7 +155,7 @@ async def test_memory_and_activity_of_instances_add_up_to_their_gpus(stack: Asyn
             of_parts = sum(activity[device][1] * slices / 7 for device, slices in parts.items())
             assert activity[gpu.uuid, ""][1] == pytest.approx(of_parts, abs=1e-5)
             compared += len(parts)
-    assert compared > 40
+    assert compared > 20
 
 
 # issue 18, line 3
@@ -188,7 +189,7 @@ async def test_nvml_lists_new_instances_and_their_processes_have_owners(
         is_listed = rows(page, MEMORY).keys() >= holders(node.world).keys()
         return is_listed and await is_right(node, exporter) and rows(own, OWN_MEMORY) == used()
 
-    for _ in range(12):
+    for _ in range(8):
         node.world.step()
         node.write_processes()
         await until(all_is_right)

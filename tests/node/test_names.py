@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import cycle, product
 
 import pytest
@@ -14,6 +15,7 @@ from exporter.dividing.sharing import CounterBook
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import MetadataLine, SampleLine, read_line
 from exporter.exposition.page_reader import BLOCK_BYTES
+from exporter.exposition.renaming import Renaming
 from exporter.model.devices import Owners
 from exporter.model.pages import JoinedPage, Page
 from exporter.model.slices import at_once
@@ -29,6 +31,7 @@ SETTINGS = ("as-is", *GENERATIONS, "both")
 STEP_NS = 30 * 10**9
 Samples = Mapping[tuple[bytes, frozenset[tuple[bytes, bytes]]], bytes]
 DRIVERS = {b"DCGM_FI_DRIVER_VERSION", b"DCGM_FI_SYSTEM_DRIVER_VERSION"}
+renaming_made_once = cache(renaming_to)  # to make one takes as long as to join a page
 
 
 def samples_of(body: bytes) -> Samples:
@@ -49,7 +52,9 @@ def metadata_of(body: bytes) -> dict[tuple[bytes, bytes], bytes]:
 class Exporter:
     """What goes out for the pages of some upstreams, read after read."""
 
-    def __init__(self, names: str, sharing: str = "copy", owners: Owners | None = None) -> None:
+    def __init__(
+        self, names: str, sharing: str = "copy", owners: Owners | None = None, renaming: Renaming | None = None
+    ) -> None:
         policy = LabelPolicy(sharing=sharing)
         self._book, self._read = CounterBook(), 0.0
         self._attribution = Attribution(owners or Owners(), policy, book=self._book)
@@ -57,7 +62,7 @@ class Exporter:
             read_subject=policy.read_subject,
             is_owner_label=policy.is_owner_label,
             wanted=lambda _: True,
-            renaming=renaming_to(names),
+            renaming=renaming or renaming_made_once(names),
         )
 
     def page(self, *bodies: str) -> JoinedPage:
@@ -70,11 +75,11 @@ class Exporter:
 
 
 class Node:
-    """A node of 8 GPUs, of which some are shared and some cut, and its page as each generation writes it."""
+    """A node of 4 GPUs, of which one is shared and one cut, and its page as each generation writes it."""
 
     def __init__(self, counters: str = "default") -> None:
         self._now_ns = 10**12
-        self.world = World(gpus=8, shared=2, mig=2, seed=3, clock=lambda: self._now_ns)
+        self.world = World(gpus=4, shared=1, mig=1, seed=3, clock=lambda: self._now_ns)
         self._dcgm = {
             generation: SimulatedDcgm(self.world, generation=generation, counters=counters)
             for generation in GENERATIONS
@@ -85,12 +90,12 @@ class Node:
         return {generation: dcgm.page() for generation, dcgm in self._dcgm.items()}
 
 
-@pytest.mark.parametrize(("sharing", "counters"), list(product(["copy", "split", "device"], ["default", "full"])))
+@pytest.mark.parametrize(("sharing", "counters"), [("copy", "full"), ("split", "full"), ("device", "default")])
 def test_each_generation_as_the_other_is_the_others_page(sharing: str, counters: str) -> None:
     node = Node(counters)
     owners = owners_of(node.world)
     out = {(came, names): Exporter(names, sharing, owners) for came in GENERATIONS for names in SETTINGS}
-    for _ in range(3):
+    for _ in range(2):
         pages = node.pages()
         joined = {(came, names): exporter.page(pages[came]) for (came, names), exporter in out.items()}
         assert [page.rejected for page in joined.values()] == [{}] * len(joined)
@@ -154,7 +159,7 @@ def test_accounts_read_the_same_with_each_setting(counters: str) -> None:
         for came, names in product(GENERATIONS, SETTINGS)
     }
     expected = readings["4.8", "as-is"]
-    assert len(expected) == 8
+    assert len(expected) == 4
     assert [key for key, samples in readings.items() if samples != expected] == []
 
 
@@ -190,9 +195,9 @@ def test_families_are_chosen_by_the_names_that_go_out() -> None:
 def test_a_joiner_over_its_life_gives_what_a_fresh_one_gives(names: str, sharing: str) -> None:
     page = Node().pages()["4.8"]
     lines = page.splitlines(keepends=True)
-    large = page + "".join(line.replace("GPU-", f"GPU-{number}") for number in range(2) for line in lines)
+    large = page + "".join(line.replace("GPU-", f"GPU-{number}") for number in range(6) for line in lines)
     assert len(large) > 4 * BLOCK_BYTES
-    joiner = Exporter(names, sharing).joiner
+    joiner = Exporter(names, sharing, renaming=renaming_to(names)).joiner
     for body in (page, "".join(lines[:-40]), large, "".join(lines[20:]) + large, page, page.replace(" 0\n", " 1\n")):
         policy = LabelPolicy(sharing=sharing)
         attribution = Attribution(Owners(), policy)
@@ -209,7 +214,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(values=st.lists(VALUES, min_size=10, max_size=30), came=st.sampled_from(GENERATIONS))
 def test_a_random_page_there_and_back_is_the_same(values: Sequence[float], came: str) -> None:
     page = with_values(PAGES[came], values)

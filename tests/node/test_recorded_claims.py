@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +35,7 @@ class Change(NamedTuple):
     what: str
 
 
+@cache
 def recording() -> list[Change]:
     rows = [line.split("\t") for line in (DATA / "timeline.tsv").read_text().splitlines()[1:]]
     return [Change(float(seconds), *of) for seconds, *of in rows]
