@@ -3,26 +3,33 @@
 import asyncio
 import gzip
 import os
+import re
 import signal
-import stat
 import sys
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.faults.lab import Lab
+from tests.faults.kubelet import (
+    garbage_socket,
+    kubelet_restart,
+    kubelet_says,
+    kubelet_stopped,
+    kubelet_without_api_server,
+    no_permission,
+    pod_gone_during_a_restart,
+    pod_gone_while_down,
+    pods_gone,
+)
+from tests.faults.lab import SCRAPES, Lab, Run
 from tests.faults.upstream import Respond, answer, drip, flood, hang, hang_after_headers, raw
 
 SERVED = "every scrape answered, every sample and every owner there"
 SERVED_WITHOUT_OWNERS = "every scrape answered, every sample there; owners until they are too old"
 OTHERS_SERVED = "every scrape answered, the other source's samples all there"
 REFUSED = "503 with the reason, never a part of a page"
-PAUSE = 3.0
 # A read that hangs is given up after --dcgm.timeout (5 s); until then scrapes wait with it, as long as they may.
 UPSTREAM_TIMEOUT_SECONDS = 6.0
-
-Run = Callable[[Lab], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,60 +48,6 @@ class Fault:
     most_mib: float | None = None
 
 
-def kubelet_restart(number: signal.Signals, down: float, *, unlink: bool = False, **starts: float) -> Run:
-    async def run(lab: Lab) -> None:
-        inode = lab.socket.stat().st_ino
-        await lab.end_kubelet(number)
-        if unlink:
-            lab.socket.unlink()
-        await lab.hurt(down)
-        if unlink:
-            reuse(lab, inode)
-        await lab.start_kubelet(empty_seconds=starts.get("empty", 1.0), partial_seconds=starts.get("partial", 1.0))
-        await asyncio.sleep(starts.get("empty", 1.0) + starts.get("partial", 1.0))
-        lab.healed()
-
-    return run
-
-
-async def kubelet_without_api_server(lab: Lab) -> None:
-    """It starts, answers, and lists no pod."""
-    await lab.end_kubelet(signal.SIGKILL)
-    lab.tell(api_away=True)
-    await lab.hurt(1.0)
-    await lab.start_kubelet()
-    await asyncio.sleep(62)
-    lab.tell()
-    lab.healed()
-
-
-def reuse(lab: Lab, inode: int) -> None:
-    """Leave the inode number free as the last thing, so that the file system gives it out again where it does that."""
-    for number in range(50):
-        probe = lab.sockets / f"probe-{number}"
-        probe.touch()
-        if probe.stat().st_ino == inode:
-            probe.unlink()
-            return
-
-
-def kubelet_says(**told: object) -> Run:
-    async def run(lab: Lab) -> None:
-        lab.tell(**told)
-        await lab.hurt(PAUSE)
-        lab.tell()
-        lab.healed()
-
-    return run
-
-
-async def kubelet_stopped(lab: Lab) -> None:
-    lab.signal_kubelet(signal.SIGSTOP)
-    await lab.hurt(8.0)
-    lab.signal_kubelet(signal.SIGCONT)
-    lab.healed()
-
-
 async def kubelet_and_dcgm_hang(lab: Lab) -> None:
     lab.upstream.respond = hang
     await kubelet_stopped(lab)
@@ -102,73 +55,10 @@ async def kubelet_and_dcgm_hang(lab: Lab) -> None:
     lab.healed()
 
 
-async def no_permission(lab: Lab) -> None:
-    await lab.end_kubelet(signal.SIGTERM)
-    mine = lab.sockets.stat()
-    os.chown(lab.sockets, 12345, 12345)
-    lab.sockets.chmod(stat.S_IRWXU)
-    await lab.hurt(PAUSE)
-    os.chown(lab.sockets, mine.st_uid, mine.st_gid)
-    lab.sockets.chmod(stat.S_IMODE(mine.st_mode))
-    await lab.start_kubelet()
-    lab.healed()
-
-
-async def garbage_socket(lab: Lab) -> None:
-    """Somebody else listens there, and speaks no gRPC."""
-    await lab.end_kubelet(signal.SIGKILL)
-    beside = lab.sockets / "other.sock"
-
-    async def babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            writer.write(b"\0\xff<html>" * 1000)
-            await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_unix_server(babble, beside)
-    beside.rename(lab.socket)
-    await lab.hurt(PAUSE)
-    server.close()
-    await lab.start_kubelet()
-    lab.healed()
-
-
-async def pods_gone(lab: Lab) -> None:
-    """A pod ends: its series must lose its labels soon after the kubelet says so."""
-    await asyncio.sleep(1)
-    owners = [pod for pod in lab.world.pods if any(container.devices for container in pod.containers)]
-    await lab.expect(pods=tuple(pod for pod in lab.world.pods if pod is not owners[0]))
-    lab.tell()
-    await lab.hurt(0)
-    lab.healed()
-
-
-async def pod_gone_while_down(lab: Lab) -> None:
-    """A pod ends while the kubelet is down: it keeps its labels for 10 s, the others keep theirs."""
-    await lab.end_kubelet(signal.SIGKILL)
-    await lab.hurt(1.0)
-    assert lab.expected
-    named = {(namespace, name) for _, name, namespace, _ in lab.expected.owned}
-    gone = next(pod for pod in lab.world.pods if (pod.namespace, pod.name) in named)
-    await lab.expect(pods=tuple(pod for pod in lab.world.pods if pod is not gone))
-    lab.tell()
-    await lab.start_kubelet(empty_seconds=0.5)
-    lab.healed()
-
-
-async def pod_gone_during_a_restart(lab: Lab) -> None:
-    """It is listed once more by the new kubelet, and then no longer."""
-    await lab.end_kubelet(signal.SIGKILL)
-    await lab.hurt(1.0)
-    await lab.start_kubelet(empty_seconds=0.5, partial_seconds=0.5)
-    await asyncio.sleep(1.5 + PAUSE / 2)
-    await pods_gone(lab)
-
-
-def dcgm_answers(respond: Callable[[Lab], Respond], seconds: float = PAUSE) -> Run:
+def dcgm_answers(respond: Callable[[Lab], Respond], seconds: float = 0.0) -> Run:
     async def run(lab: Lab) -> None:
         lab.upstream.respond = respond(lab)
-        await lab.hurt(seconds)
+        await lab.hurt(seconds, asked=lab.upstream.requests)
         lab.upstream.respond = None
         lab.healed()
 
@@ -177,7 +67,7 @@ def dcgm_answers(respond: Callable[[Lab], Respond], seconds: float = PAUSE) -> R
 
 async def dcgm_down(lab: Lab) -> None:
     await lab.upstream.stop()
-    await lab.hurt(PAUSE)
+    await lab.hurt()
     await lab.upstream.start()
     lab.healed()
 
@@ -185,10 +75,11 @@ async def dcgm_down(lab: Lab) -> None:
 async def dcgm_restarts(lab: Lab) -> None:
     """As dcgm-exporter does it: gone, then an empty 200 while it collects for the first time, then a page."""
     await lab.upstream.stop()
-    await lab.hurt(1.0)
+    await lab.hurt()
     lab.upstream.respond = answer(b"")
     await lab.upstream.start()
-    await asyncio.sleep(1.0)
+    before = lab.upstream.requests()
+    await lab.until(lambda: lab.upstream.requests() >= before + 2)
     lab.upstream.respond = None
     lab.healed()
 
@@ -199,7 +90,7 @@ def bad_lines(text: bytes, *, first: bool = False) -> Run:
     async def run(lab: Lab) -> None:
         page = lab.page
         lab.upstream.page = lambda: (text + page().encode()) if first else (page().encode() + text)
-        await lab.hurt(PAUSE)
+        await lab.hurt(asked=lab.upstream.requests)
         lab.upstream.page = lambda: page().encode()
         lab.healed()
 
@@ -215,21 +106,18 @@ def clock(seconds: float) -> Run:
             while True:
                 beside = path.with_suffix(".swp")
                 beside.write_text(lab.page())
-                now = beside.stat().st_mtime + float((lab.folder / "offset").read_text() or 0)
+                now = beside.stat().st_mtime + float((lab.folder / "ahead").read_text() or 0)
                 os.utime(beside, (now, now))
                 beside.replace(path)
                 await asyncio.sleep(0.5)
 
         writer = asyncio.create_task(write_on())
-        await asyncio.sleep(1.0)
-        step = lab.folder / "offset"
-        beside = lab.folder / "offset.new"
-        beside.write_text(str(seconds))
-        beside.replace(step)
-        await lab.hurt(PAUSE)
-        lab.healed()
-        await asyncio.sleep(PAUSE)
-        writer.cancel()
+        try:
+            await lab.step(seconds)
+            await lab.hurt(1.0)  # it is written with the new clock, too
+            lab.healed()
+        finally:
+            writer.cancel()
 
     return run
 
@@ -237,9 +125,8 @@ def clock(seconds: float) -> Run:
 async def reload_under_load(lab: Lab) -> None:
     """SIGHUP, a changed file, a bad file and a ConfigMap's way of changing files, one after the other."""
     assert lab.exporter
-    await asyncio.sleep(0.5)
     config = lab.folder / "config.yaml"
-    lab.hurt_at = asyncio.get_running_loop().time()
+    lab.begins()
     for number in range(6):
         if number % 3 == 0:
             config.write_text(f"dcgm.timeout: {4 + number}s\n")
@@ -252,8 +139,10 @@ async def reload_under_load(lab: Lab) -> None:
             (lab.folder / "..link").symlink_to(version / "config.yaml")
             (lab.folder / "..link").replace(config)
         if number % 2:
+            before = reloads(lab)
             lab.exporter.send_signal(signal.SIGHUP)
-        await asyncio.sleep(0.7)
+            await lab.until(lambda before=before: reloads(lab) > before)  # type: ignore[misc]  # a bound name
+        await asyncio.sleep(0.5)
         if config.is_symlink():
             config.unlink()
     config.write_text("")
@@ -261,17 +150,24 @@ async def reload_under_load(lab: Lab) -> None:
     lab.healed()
 
 
+def reloads(lab: Lab) -> int:
+    """How many configurations were taken over or refused."""
+    return len(re.findall(r"configuration re(?:loaded|fused)", lab.log.read_text()))
+
+
 async def many_reloads(lab: Lab) -> None:
     assert lab.exporter
-    await lab.hurt(0)
-    for _ in range(30):
+    lab.begins()
+    for _ in range(20):
         lab.exporter.send_signal(signal.SIGHUP)
         await asyncio.sleep(0.1)
+    await lab.until(lambda: reloads(lab) > 1 and len(lab.settled()) >= SCRAPES)
     lab.healed()
 
 
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-m", "exporter")
-STEPPING_CLOCK = (sys.executable, "-m", "tests.support.stepping_clock", "{lab.folder}/offset")
+STEPPING_CLOCK = (sys.executable, "-m", "tests.support.stepping_clock", "wall", "{lab.folder}/ahead")
+TIME_PASSES = (sys.executable, "-m", "tests.support.stepping_clock", "monotonic", "{lab.folder}/ahead")
 # the file is written once before the program starts, which a busy machine may take long for
 FILE_ALONE = {"dcgm.url": "", "dcgm.file": "{lab.folder}/dcgm.prom", "dcgm.file-max-age": "60s"}
 PAGE_ONE = b'DCGM_FI_DEV_X{UUID="GPU-1"} 1\n'
@@ -285,15 +181,24 @@ FAULTS = (
     # the kubelet
     Fault(name="kubelet SIGKILL, 1 s down", run=kubelet_restart(signal.SIGKILL, 1)),
     Fault(name="kubelet SIGTERM, 1 s down", run=kubelet_restart(signal.SIGTERM, 1)),
-    Fault(name="kubelet SIGKILL, 60 s down", run=kubelet_restart(signal.SIGKILL, 60)),
-    Fault(name="kubelet SIGTERM, 60 s down", run=kubelet_restart(signal.SIGTERM, 60)),
+    # a minute passes on the clock by which owners are kept; after 18 s gRPC would, by itself, wait 6 s more to connect
+    Fault(
+        name="kubelet SIGKILL, 60 s down",
+        run=kubelet_restart(signal.SIGKILL, 18, passes=60),
+        wrapper=TIME_PASSES,
+    ),
+    Fault(
+        name="kubelet SIGTERM, 60 s down",
+        run=kubelet_restart(signal.SIGTERM, 1, passes=60),
+        wrapper=TIME_PASSES,
+    ),
     Fault(
         name="kubelet's socket removed, its inode number reused", run=kubelet_restart(signal.SIGTERM, 1, unlink=True)
     ),
     Fault(
         name="kubelet lists nothing for 5 s, then a part", run=kubelet_restart(signal.SIGKILL, 1, empty=5, partial=3)
     ),
-    Fault(name="kubelet restarts, its API server 60 s away", run=kubelet_without_api_server),
+    Fault(name="kubelet restarts, its API server 60 s away", run=kubelet_without_api_server, wrapper=TIME_PASSES),
     Fault(name="kubelet stopped (SIGSTOP)", run=kubelet_stopped),
     Fault(name="kubelet's rate limit", run=kubelet_says(failure=["RESOURCE_EXHAUSTED", "rejected by rate limit"])),
     Fault(name="kubelet's List of 65 MiB, past the receive limit", run=kubelet_says(raw_megabytes=65)),

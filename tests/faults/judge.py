@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from tests.faults.catalogue import OTHERS_SERVED, REFUSED, SERVED, SERVED_WITHOUT_OWNERS, Fault
 from tests.faults.lab import DEADLINE_SECONDS, NOISE_SECONDS, Lab, Scrape, a_lab
 
-# Each is three processes; these machines have two cores.
+# Each is three processes, which wait most of the time; these machines have two cores.
 AT_ONCE = 8
-# A fault takes a moment to be seen: the connection that is open may still bring one good page.
-SETTLES_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +83,7 @@ def verdict(fault: Fault, lab: Lab, recovered: Scrape | None) -> Verdict:  # noq
         broken.append("the other source's samples are missing")
     if fault.promise == REFUSED:
         # one that ends after it was healed may well be good
-        settled = [
-            scrape
-            for scrape in during
-            if scrape.began > lab.hurt_at + SETTLES_SECONDS and scrape.began + scrape.took < lab.healed_at
-        ]
+        settled = lab.settled()
         if any(scrape.status != 503 or scrape.text.count("\n") != 1 for scrape in settled):
             broken.append("an answer is no 503 with one line")
         if not settled or any(fault.why not in scrape.text for scrape in settled):
@@ -117,19 +111,14 @@ def verdict(fault: Fault, lab: Lab, recovered: Scrape | None) -> Verdict:  # noq
 
 
 async def judge_all(faults: Iterable[Fault]) -> list[Verdict]:
-    """All of them, several at a time, those that last longest first; a broken promise once more, alone at the end.
-
-    A scrape that a busy machine was late for is lost once; one that the program loses is lost twice.
-    """
+    """All of them, several at a time."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(fault: Fault) -> Verdict:
         async with places:
             return await judge(fault)
 
-    ordered = sorted(faults, key=lambda fault: "60 s" not in fault.name)
-    verdicts = await asyncio.gather(*(one(fault) for fault in ordered))
-    return [await judge(fault) if each.broken else each for fault, each in zip(ordered, verdicts, strict=True)]
+    return await asyncio.gather(*(one(fault) for fault in faults))
 
 
 async def run_alone(case: Callable[[], Awaitable[Verdict]]) -> Verdict:

@@ -5,23 +5,24 @@ A scraper asks all the while, as Prometheus does, and notes what it saw.
 
 import asyncio
 import json
-import os
 import re
 import signal
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
 
+from exporter.cli.main import run
 from exporter.simulator.dcgm import SimulatedDcgm
 from tests.faults.upstream import Upstream
-from tests.support.kubelet_process import pods_to_json
+from tests.support import kubelet_process
+from tests.support.forked import Forked
 from tests.support.simulated import Pod, World
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 SCRAPE_TIMEOUT_SECONDS = 2.0
 # max(h - 0.5, h / 2), and what a busy machine with two cores may add to it. Who waits for a source without heeding the
@@ -29,7 +30,10 @@ SCRAPE_TIMEOUT_SECONDS = 2.0
 DEADLINE_SECONDS = 1.5
 NOISE_SECONDS = 3.0
 PAUSE_SECONDS = 0.2
-START_SECONDS = 30.0
+# A fault takes a moment to be seen: the connection that is open may still bring one good page.
+SETTLES_SECONDS = 0.5
+# A fault lasts until so many scrapes have begun and ended in it, since then.
+SCRAPES = 3
 NOT_GPU = re.compile(r"#|pod_gpu_exporter_|$")
 OWNER = re.compile(r',?(?:pod|namespace|container|gpu_shared)="[^"]*"')
 OWNED = re.compile(r'[^#{]+\{.*?UUID="([^"]+)".*?pod="([^"]+)",namespace="([^"]+)",container="([^"]+)"')
@@ -73,27 +77,29 @@ class Lab:
         self.scrapes: list[Scrape] = []
         self.hurt_at = self.healed_at = 0.0
         self.expected: Scrape | None = None
-        self.exporter: asyncio.subprocess.Process | None = None
+        self.exporter: Forked | asyncio.subprocess.Process | None = None
         self.base = ""
         self.log = folder / "log"
-        self._kubelet: asyncio.subprocess.Process | None = None
+        self._kubelet: Forked | None = None
+        self._kubelet_starts = 0
+        self._between_scrapes = asyncio.Lock()
         self._scraper: asyncio.Task[None] | None = None
-        (folder / "calls").write_text("0")
         self.tell()
 
     def tell(self, **more: object) -> None:
         """What the kubelet answers from now on."""
         beside = self.control.with_suffix(".new")
         offers = [slot for gpu in self.world.gpus for slot in gpu.slots]
-        beside.write_text(json.dumps({"pods": pods_to_json(self.world.pods), "offers": offers, **more}))
+        beside.write_text(json.dumps({"pods": kubelet_process.pods_to_json(self.world.pods), "offers": offers, **more}))
         beside.replace(self.control)
 
     async def start_kubelet(self, *, empty_seconds: float = 0, partial_seconds: float = 0) -> None:
-        command = [sys.executable, "-m", "tests.support.kubelet_process", str(self.socket), str(self.control)]
-        command += [f"--empty={empty_seconds}", f"--partial={partial_seconds}"]
-        self._kubelet = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        assert self._kubelet.stdout
-        assert await self._kubelet.stdout.readline() == b"serving\n"
+        self._kubelet_starts += 1
+        (self.folder / "calls").write_text("0")
+        log = self.folder / f"kubelet-{self._kubelet_starts}.log"
+        words = [str(self.socket), str(self.control), f"--empty={empty_seconds}", f"--partial={partial_seconds}"]
+        self._kubelet = Forked(kubelet_process.main, words, log)
+        await until(lambda: b"serving\n" in log.read_bytes(), why=log.read_text)
 
     def signal_kubelet(self, number: signal.Signals) -> None:
         assert self._kubelet
@@ -109,34 +115,37 @@ class Lab:
         if command == "serve":
             values["web.listen-address"] = "127.0.0.1:0"
         values |= {key: value.format(lab=self) for key, value in settings.items()}
-        flags = [f"--{name}={one}" for name, value in values.items() for one in value.split(",") if one]
-        start = wrapper or (sys.executable, "-m", "exporter")
-        with self.log.open("wb") as log:
-            self.exporter = await asyncio.create_subprocess_exec(
-                *(part.format(lab=self) for part in start), command, *flags, stderr=log, env={**os.environ}
-            )
+        flags = [f"--{name}={word}" for name, value in values.items() for word in value.split(",") if word]
+        if wrapper:
+            with self.log.open("wb") as log:
+                words = *(word.format(lab=self) for word in wrapper), command, *flags
+                self.exporter = await asyncio.create_subprocess_exec(*words, stderr=log)
+        else:
+            self.exporter = Forked(run, [command, *flags], self.log)
         if command == "serve":
-            await self.until(lambda: b"listening" in self.log.read_bytes(), START_SECONDS)
-            found = re.search(r"address=(\S+)", self.log.read_text())
-            assert found
-            self.base = f"http://{found[1]}"
+            await self.until(lambda: b"listening" in self.log.read_bytes())
+            address = re.search(r"address=(\S+)", self.log.read_text())
+            assert address
+            self.base = f"http://{address[1]}"
 
-    async def until(self, look: Callable[[], bool], seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                while not look():
-                    assert self.exporter is None or self.exporter.returncode is None, self.log.read_text()
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise AssertionError(f"not within {seconds} s; the log says:\n{self.log.read_text()}") from None
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until it is so, as `waiting.until`.
+
+        Raises:
+            AssertionError: it does not come about, or the exporter or the scraper has ended.
+        """
+
+        def is_so() -> object:
+            assert self.exporter is None or self.exporter.returncode is None, self.log.read_text()
+            assert self._scraper is None or not self._scraper.done(), self._scraper
+            return condition()
+
+        await until(is_so, why=self.log.read_text)
 
     async def start_scraping(self) -> None:
         """From now on, after a first scrape that says what is to be expected."""
         self._scraper = asyncio.create_task(self._scrape_on())
-        async with asyncio.timeout(START_SECONDS):
-            while not any(scrape.all_up for scrape in self.scrapes):
-                assert not self._scraper.done(), self._scraper.exception()
-                await asyncio.sleep(0.02)
+        await self.until(lambda: any(scrape.all_up for scrape in self.scrapes))
         self.expected = next(scrape for scrape in self.scrapes if scrape.all_up)
         assert self.expected.owned
 
@@ -145,17 +154,46 @@ class Lab:
         assert self.expected
         self.world.pods = pods
         names = {(pod.namespace, pod.name) for pod in pods}
-        kept = frozenset(found for found in self.expected.owned if (found[2], found[1]) in names)
+        kept = frozenset(owned for owned in self.expected.owned if (owned[2], owned[1]) in names)
         self.expected = Scrape(0, 0, 200, self.expected.series, kept, self.expected.text)
 
-    async def hurt(self, seconds: float) -> None:
-        """The fault has begun, and lasts."""
+    def begins(self) -> None:
+        """The fault begins."""
         self.hurt_at = time.monotonic()
+
+    async def hurt(self, seconds: float = 0.0, asked: Callable[[], int] | None = None) -> None:
+        """The fault begins. It lasts for so long, and until a few scrapes saw it.
+
+        `asked` says how often the peer that fails was asked: twice more, then, before it is over.
+        """
+        self.begins()
+        before = asked() if asked else 0
         await asyncio.sleep(seconds)
+        await self.until(lambda: len(self.settled()) >= SCRAPES and (asked is None or asked() >= before + 2))
+
+    def settled(self) -> list[Scrape]:
+        """The scrapes that began and ended in the fault, but for its first moment."""
+        begins, ends = self.hurt_at + SETTLES_SECONDS, self.healed_at or time.monotonic()
+        return [scrape for scrape in self.scrapes if begins < scrape.began and scrape.began + scrape.took < ends]
 
     def healed(self) -> None:
         """The fault is over."""
         self.healed_at = time.monotonic()
+
+    async def step(self, seconds: float) -> None:
+        """The clocks of `tests.support.stepping_clock` step. They do so between two scrapes, and some follow."""
+        ahead = self.folder / "ahead"
+        async with self._between_scrapes:
+            beside = ahead.with_suffix(".new")
+            beside.write_text(str(seconds))
+            beside.replace(ahead)
+            number = len(self.scrapes)
+        await self.until(lambda: len(self.scrapes) >= number + SCRAPES)
+
+    async def lists_again(self) -> None:
+        """The exporter asks the kubelet twice more: the first of these calls may have begun before."""
+        before = self.kubelet_calls()
+        await self.until(lambda: self.kubelet_calls() >= before + 2)
 
     def kubelet_calls(self) -> int:
         """How often List was called."""
@@ -163,9 +201,9 @@ class Lab:
 
     def rss_mib(self) -> float:
         assert self.exporter
-        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{self.exporter.pid}/status").read_text())
-        assert found
-        return int(found[1]) / 1024
+        line = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{self.exporter.pid}/status").read_text())
+        assert line
+        return int(line[1]) / 1024
 
     async def close(self) -> None:
         if self._scraper:
@@ -194,16 +232,21 @@ class Lab:
             took,
             status,
             frozenset(OWNER.sub("", line.rpartition(" ")[0]) for line in lines if not NOT_GPU.match(line)),
-            frozenset(found.groups() for line in lines if (found := OWNED.match(line))),  # type: ignore[misc]
+            frozenset(match.groups() for line in lines if (match := OWNED.match(line))),  # type: ignore[misc]  # four groups
             text,
         )
 
     async def _scrape_on(self) -> None:
-        timeout = aiohttp.ClientTimeout(total=SCRAPE_TIMEOUT_SECONDS * 2)
+        # how long a scrape took is judged; one that is given up would be lost besides
+        timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
-                self.scrapes.append(await self.scrape(session))
+                async with self._between_scrapes:
+                    self.scrapes.append(await self.scrape(session))
                 await asyncio.sleep(PAUSE_SECONDS)
+
+
+Run = Callable[[Lab], Awaitable[None]]
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from tests.faults.lab import DEADLINE_SECONDS, NOISE_SECONDS, Lab, Scrape, a_lab
 from tests.support.components import real
 
 CROWD = 50
-LASTS_SECONDS = 5
+LASTS_SECONDS = 2
 SHARED = "one read of a source at a time, 2 kubelet calls a second, whole pages, memory flat"
 UNDISTURBED = "other scrapes go on as before"
 REQUEST = b"GET /gpu/metrics HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -177,7 +177,7 @@ async def slow_readers() -> Verdict:
                 for one in sockets:
                     await loop.sock_sendall(one, REQUEST * 40)
                     await asyncio.sleep(0.01)  # slow, but no flood
-                await asyncio.sleep(4)
+                await asyncio.sleep(LASTS_SECONDS)
 
         return await _undisturbed("200 slow readers", lab, hurt())
 
@@ -195,7 +195,7 @@ async def half_open() -> Verdict:
                             await loop.sock_sendall(one, b"GET /gpu/metrics HTTP/1.1\r\nX-Never: ")
                         except OSError:
                             continue  # made room for others
-                await asyncio.sleep(4)
+                await asyncio.sleep(LASTS_SECONDS)
 
         return await _undisturbed("900 half-open connections", lab, hurt())
 
@@ -207,7 +207,7 @@ async def pipeline_flood() -> Verdict:
         async def flood(one: socket.socket) -> None:
             loop = asyncio.get_running_loop()
             try:
-                async with asyncio.timeout(4):
+                async with asyncio.timeout(LASTS_SECONDS):
                     while True:
                         await loop.sock_sendall(one, REQUEST * 100)
             except (TimeoutError, OSError):

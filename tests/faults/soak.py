@@ -51,8 +51,9 @@ class Look:
 class Soak:
     """One run."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, pause_seconds: float) -> None:
         self.lab = lab
+        self.pause_seconds = pause_seconds
         self.looks: list[Look] = []
         self.steps = self.restarts = self.answers = 0
         self.failures: list[str] = []
@@ -92,7 +93,7 @@ class Soak:
                             self.failures.append(f"{paths[number % len(paths)]}: {response.status}")
                 except aiohttp.ClientError as error:
                     self.failures.append(repr(error))
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(self.pause_seconds)
 
     async def _churn(self) -> None:
         while True:
@@ -171,8 +172,8 @@ def table(looks: list[Look]) -> str:
     return "\n".join(rows)
 
 
-async def soak(minutes: float) -> Soak:
-    """Run it."""
+async def soak(minutes: float, pause_seconds: float = 0.05) -> Soak:
+    """Run it. Each scraper rests for so long between two answers."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         lab = Lab(Path(folder))
         try:
@@ -181,7 +182,7 @@ async def soak(minutes: float) -> Soak:
             await lab.start_kubelet()
             settings = {"config.file": str(lab.folder / "config.yaml"), "sharing": "split"}
             await lab.start_exporter("serve", settings)
-            run = Soak(lab)
+            run = Soak(lab, pause_seconds)
             await run.run(minutes * 60)
             if b"Traceback" in lab.log.read_bytes():
                 run.failures.append(lab.log.read_text()[-2000:])

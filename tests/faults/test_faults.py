@@ -69,7 +69,7 @@ def test_every_fault_has_a_name_of_its_own() -> None:
 @pytest.mark.timeout(180)
 def test_soak() -> None:
     """Half a minute in CI, ten seconds elsewhere; `make soak MINUTES=10` is where a slow leak would show."""
-    run = asyncio.run(soak(0.5 if os.environ.get("CI") == "true" else 10 / 60))
+    run = asyncio.run(soak(0.5 if os.environ.get("CI") == "true" else 10 / 60, pause_seconds=0.25))
     assert growth(run) == []
     assert run.restarts > 0
     assert run.answers > 100

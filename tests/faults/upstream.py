@@ -24,6 +24,10 @@ class Upstream:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/metrics"
 
+    def requests(self) -> int:
+        """How often somebody asked."""
+        return self.reads
+
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]

@@ -77,14 +77,14 @@ async def run(socket: Path, control: Path, *, empty_seconds: float, partial_seco
     await kubelet.stop()
 
 
-def main() -> None:
-    """Read the command line and run."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Read the command line, or `words` in place of it, and run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("socket", type=Path)
     parser.add_argument("control", type=Path)
     parser.add_argument("--empty", type=float, default=0.0)
     parser.add_argument("--partial", type=float, default=0.0)
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     asyncio.run(run(given.socket, given.control, empty_seconds=given.empty, partial_seconds=given.partial))
 
 
