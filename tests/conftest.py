@@ -16,7 +16,7 @@ from tests.support.components import real
 from tests.support.exporter import Exporter, Start, config_of, hide_the_machine, running
 from tests.support.golden import Golden
 from tests.support.patience import LONG_SECONDS, wait_for_sources
-from tests.support.real_api import WHICH
+from tests.support.real_api import IS_REAL, WHICH
 from tests.support.simulated import SimulatedNode, World
 
 # jsonschema imports this where it is installed, for formats that nothing here asks for; its grammar takes a CPU second
@@ -39,6 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--update-golden"):
         items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
+    if not IS_REAL:
+        _deselect("kubernetes", config, items)
     if not config.getoption("--quick"):
         return
     for item in items:
@@ -46,8 +48,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_hypothesis_test(test):
             was = test._hypothesis_internal_use_settings
             test._hypothesis_internal_use_settings = settings(was, max_examples=max(1, was.max_examples // 5))
-    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
-    items[:] = [item for item in items if not item.get_closest_marker("long")]
+    _deselect("long", config, items)
+
+
+def _deselect(marker: str, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests with a marker. The last line of pytest counts them."""
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(marker)])
+    items[:] = [item for item in items if not item.get_closest_marker(marker)]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -165,7 +165,7 @@ async def test_what_was_known_outlives_an_api_server_that_restarts(server: ApiSe
     await until(lambda: "b" in of(found), 40)
 
 
-@pytest.mark.skipif(not IS_REAL, reason="KUBEBUILDER_ASSETS names no real API server")
+@pytest.mark.kubernetes
 async def test_a_real_api_server_takes_the_manifest(real: Real) -> None:
     for item in manifest():
         path = real.path_of(item)

@@ -1,6 +1,6 @@
 """Specs of custom resources: one with every field set, generated ones, and ones that are refused; and the schemas."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -9,6 +9,7 @@ from jsonschema import Draft4Validator
 from exporter.dcgm.table import TABLE
 from exporter.operator.objects.resources import GPUExporterSpec, Object, read_autoscaler, read_exporter
 from tests.support import quick_yaml
+from tests.support.cel import reviewer
 from tests.support.places import ROOT
 
 CRDS: dict[str, Object] = {
@@ -181,17 +182,40 @@ def spec_of(given: Object) -> GPUExporterSpec:
 
 
 def complaints(kind: str, item: Object) -> list[str]:
-    """What the schema says against a custom resource, CEL apart: paths of fields."""
+    """What the schema says against a custom resource, CEL apart, and fields that it lacks: paths of fields."""
     found = Draft4Validator(_plain(SCHEMAS[kind])).iter_errors(item)
     return [error.json_path.removeprefix("$.") for error in found]
 
 
 def _plain(schema: Any) -> Any:
-    """The schema for jsonschema: a set is a list without twins."""
+    """The schema for jsonschema: a set is a list without twins, and a field that an object lacks is pruned."""
     if isinstance(schema, dict):
         plain = {key: _plain(value) for key, value in schema.items()}
-        return {**plain, "uniqueItems": True} if schema.get("x-kubernetes-list-type") == "set" else plain
+        if schema.get("x-kubernetes-list-type") == "set":
+            plain["uniqueItems"] = True
+        return {"additionalProperties": False, **plain} if isinstance(schema.get("properties"), dict) else plain
     return [_plain(value) for value in schema] if isinstance(schema, list) else schema
+
+
+def broken_rules(kind: str, item: Object) -> dict[str, str]:
+    """What the schema's rules in CEL say against an object, with defaults filled in, by the fields that they name."""
+    filled = {**item, "spec": {"minReplicas": 1, **item["spec"]}} if kind == "GPUAutoscaler" else item
+    return {
+        f"{path}{rule.get('fieldPath', '')}": why
+        for path, rule, value in rules_of(filled, SCHEMAS[kind])
+        if (why := reviewer(rule, value, value))
+    }
+
+
+def rules_of(value: Any, schema: Object, path: str = "") -> Iterator[tuple[str, Object, Any]]:
+    """The rules that the parts of a value are held to, each with the part's path and the part."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield path.lstrip("."), rule, value
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from rules_of(inner, schema.get("properties", {}).get(key, {}), f"{path}.{key}")
+    for index, inner in enumerate(value if isinstance(value, list) else ()):
+        yield from rules_of(inner, schema["items"], f"{path}[{index}]")
 
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?(\.[a-z0-9]{1,5})?", fullmatch=True)

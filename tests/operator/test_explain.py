@@ -12,7 +12,7 @@ from tests.operator.specs import CRDS, SCHEMAS
 from tests.support.components import real
 from tests.support.operator import Api, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.kubernetes]
 Kubectl = Callable[..., str]
 
 

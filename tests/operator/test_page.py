@@ -32,13 +32,11 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 @pytest.mark.real
+@pytest.mark.kubernetes
 def test_the_first_minute_goes_as_it_is_written(tmp_path: Path) -> None:
     """Every command of it, with a real kubectl, before a real operator."""
     program, api = real("kubectl"), Api()
     api.start()
-    if api.simulated is not None:
-        # kubectl sends no token without TLS; what the operator may do is test_rights.py
-        api.simulated.rules = None
     api.set_nodes(NODES)
     process = OperatorProcess(api, tmp_path)
     said: dict[str, str] = {}

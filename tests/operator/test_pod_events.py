@@ -306,7 +306,7 @@ async def test_a_right_that_is_missing_is_told_once_and_costs_little(simulated: 
 
 
 # issue 22, line 9
-@pytest.mark.skipif(not IS_REAL, reason="KUBEBUILDER_ASSETS names no real API server")
+@pytest.mark.kubernetes
 async def test_the_policy_as_shipped_refuses_them_and_every_exporter_is_ready(told: Told, cluster: RealCluster) -> None:
     await told.put(pod())
     async with told.operator() as made:

@@ -1,6 +1,5 @@
 """The operator as a process goes on being told of changes, whatever one of the kinds that it watches answers."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,23 +9,20 @@ from tests.operator.test_process_autoscaling import autoscaler, deploy, ready
 from tests.support.operator import Api, OperatorProcess, until
 from tests.support.real_api import IS_REAL
 
-LATE_SECONDS = 1.0
-
 
 @pytest.fixture
 def late(api: Api, operator: OperatorProcess) -> Iterator[None]:
-    """A definition is told of for longer than usual before it is served."""
-    time.sleep(LATE_SECONDS)  # those of the operator's own kinds are older than that
+    """A definition is in the discovery before it is served: 404, then 429 (crd-becomes-served.jsonl)."""
     assert api.simulated is not None
-    definitions = api.simulated.definitions
-    usual, definitions.not_found_seconds = definitions.not_found_seconds, LATE_SECONDS
+    for answer in ("not served", "initializing"):
+        api.simulated.faults.add(answer, resource=SCALED_OBJECT.plural, times=3, seconds=0)
     yield
-    definitions.not_found_seconds = usual
+    api.simulated.faults.end()
     api.undefine(SCALED_OBJECT)
 
 
 # issue 14, "Must show" 1 and 2
-@pytest.mark.skipif(IS_REAL, reason="how long it takes is the simulated API's to say")
+@pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
 def test_a_kind_that_is_not_served_yet_ends_no_watch(
     api: Api, operator: OperatorProcess, namespace: str, late: None
 ) -> None:

@@ -27,9 +27,11 @@ from tests.operator.specs import (
     SCHEMAS,
     VALID,
     Refused,
+    broken_rules,
     complaints,
     custom_resource,
     refused_spec,
+    rules_of,
 )
 from tests.support.cel import reviewer
 from tests.support.manifests import KUBERNETES
@@ -182,27 +184,6 @@ def test_what_is_refused_names_the_field(refused: Refused) -> None:
         assert f"spec.{refused.field}" in broken_rules(refused.kind, item)
     else:
         assert set(complaints(refused.kind, item)) & named, (complaints(refused.kind, item), missing)
-
-
-def broken_rules(kind: str, item: Object) -> dict[str, str]:
-    """What the schema's rules in CEL say against an object, with defaults filled in, by the fields that they name."""
-    filled = {**item, "spec": {"minReplicas": 1, **item["spec"]} if kind == "GPUAutoscaler" else item["spec"]}
-    return {
-        f"{path}{rule.get('fieldPath', '')}": why
-        for path, rule, value in rules_of(filled, SCHEMAS[kind])
-        if (why := reviewer(rule, value, value))
-    }
-
-
-def rules_of(value: Any, schema: Object, path: str = "") -> Iterator[tuple[str, Object, Any]]:
-    """The rules that the parts of a value are held to, each with the part's path and the part."""
-    for rule in schema.get("x-kubernetes-validations", ()):
-        yield path.lstrip("."), rule, value
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from rules_of(inner, schema.get("properties", {}).get(key, {}), f"{path}.{key}")
-    for index, inner in enumerate(value if isinstance(value, list) else ()):
-        yield from rules_of(inner, schema["items"], f"{path}[{index}]")
 
 
 # issue 14, "Must show" 3

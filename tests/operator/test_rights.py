@@ -11,10 +11,7 @@ from exporter.operator.exporters.desired import CLUSTER_ROLE, DCGM_IMAGE, IMAGE
 from exporter.operator.objects.kinds import AUTOSCALER, GPU_AUTOSCALER, POD_MONITOR, SCALED_OBJECT, Key, key_of
 from exporter.operator.outputs import OUTPUTS
 from tests.support import quick_yaml
-from tests.support.api_server import access
-from tests.support.api_server.answers import Refused
 from tests.support.api_server.handling import ADMIN
-from tests.support.api_server.kinds import Kind
 from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, list_of_fields, until
 from tests.support.places import ROOT
 
@@ -78,26 +75,16 @@ class Asked:
         self.rights: set[Right] = set()
         self.refused: set[str] = set()
 
-    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Listen at the simulated API's own check."""
-        check = access.check
-
-        def listening(rules: access.Rules, user: str, verb: str, kind: Kind, **about: str) -> None:
-            resource = "/".join(filter(None, (kind.plural, about.get("subresource", ""))))
-            where = about.get("namespace", "") if resource == "leases" else ""
-            self.rights.add(Right(where, kind.group, resource, verb))
-            try:
-                check(rules, user, verb, kind, **about)
-            except Refused as error:
-                self.refused.add(error.body if isinstance(error.body, str) else str(error.body["message"]))
-                raise
-
-        monkeypatch.setattr(access, "check", listening)
-
     def so_far(self, api: Api) -> set[Right]:
         """The rights that it has used."""
         if api.real is not None:
             self._read(api.real.audited())
+        if api.simulated is not None:
+            self.refused |= api.simulated.forbidden
+            self.rights |= {
+                Right(path.namespace if path.resource == "leases" else "", path.group, path.resource, verb)
+                for verb, path in tuple(api.simulated.paths)
+            }
         return self.rights
 
     def _read(self, audited: Iterable[Object]) -> None:
@@ -119,24 +106,22 @@ class Asked:
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     """All that an operator with these rights asks for, through a life of both kinds."""
     asked, api = Asked(), Api(has_policy=True)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        asked.watch(monkeypatch)
-        api.start()
+    api.start()
+    try:
+        if api.simulated is not None:
+            api.simulated.users = {"token-a": f"system:serviceaccount:pod-gpu-metrics:{ACCOUNT}", "admin": ADMIN}
+            api.simulated.rules = bound()
+        process = OperatorProcess(api, tmp_path_factory.mktemp("operator"))
         try:
-            if api.simulated is not None:
-                api.simulated.users = {"token-a": f"system:serviceaccount:pod-gpu-metrics:{ACCOUNT}", "admin": ADMIN}
-                api.simulated.rules = bound()
-            process = OperatorProcess(api, tmp_path_factory.mktemp("operator"))
-            try:
-                live_through(api)
-                # what came at last may have been listed, and not yet be watched
-                until(lambda: rights(bound()) - asked.so_far(api) == WITHOUT_A_REQUEST)
-            finally:
-                assert process.end() == 0, process.told
-            asked.so_far(api)
-            yield asked
+            live_through(api)
+            # what came at last may have been listed, and not yet be watched
+            until(lambda: rights(bound()) - asked.so_far(api) == WITHOUT_A_REQUEST)
         finally:
-            api.stop()
+            assert process.end() == 0, process.told
+        asked.so_far(api)
+        yield asked
+    finally:
+        api.stop()
 
 
 def live_through(api: Api) -> None:

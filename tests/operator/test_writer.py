@@ -10,7 +10,7 @@ import pytest
 from exporter.errors import SourceError
 from exporter.operator.api import writer as writing
 from exporter.operator.api.event_writer import MOST_REMEMBERED, Events
-from exporter.operator.api.writer import Writer
+from exporter.operator.api.writer import Refused, Writer
 from exporter.operator.event_texts import Event
 from exporter.operator.objects.kinds import Key
 from exporter.sources.pause import Pause
@@ -68,6 +68,27 @@ async def test_it_does_not_try_for_ever(
         await writer.apply(ITEM, None)
     assert failed.value.reason == "http_status"
     assert answers == {("apply", "503"): writing.TRIES}
+
+
+async def test_what_is_not_admitted_is_not_asked_again(
+    server: SimulatedApiServer, writer: Writer, answers: Counter[tuple[str, str]]
+) -> None:
+    server.faults.add("terminating")
+    with pytest.raises(Refused, match="because it is being terminated"):
+        await writer.apply(ITEM, None)
+    assert answers == {("apply", "403"): 1}
+
+
+async def test_after_an_answer_that_was_lost_the_same_is_asked_again(
+    server: SimulatedApiServer,
+    writer: Writer,
+    answers: Counter[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writing, "PAUSE", Pause(0.01))
+    server.faults.add("lost", times=1)
+    assert (await writer.apply(ITEM, None))["data"] == ITEM["data"]
+    assert answers == {("apply", "none"): 1, ("apply", "200"): 1}
 
 
 async def test_whoever_asks_for_patience_gets_it(server: SimulatedApiServer, writer: Writer) -> None:

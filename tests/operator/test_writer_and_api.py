@@ -104,6 +104,7 @@ async def test_the_status_of_what_is_gone_is_refused_at_once(
     assert answers.total() == 2
 
 
+@pytest.mark.kubernetes
 async def test_a_namespace_that_is_going_takes_nothing_and_is_not_asked_again(
     api: Api, writer: Writer, answers: Answers, namespace: str, item: Object
 ) -> None:

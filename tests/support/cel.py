@@ -1,4 +1,4 @@
-"""Rules in CEL for the simulated API server, which leaves these to whoever has a library for them."""
+"""Rules in CEL of custom resources, as an API server evaluates them."""
 
 from functools import cache
 from typing import Any

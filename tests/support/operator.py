@@ -32,7 +32,6 @@ from tests.support import quick_yaml
 from tests.support.api_server.handling import Write
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
-from tests.support.cel import reviewer
 from tests.support.components import free_port
 from tests.support.places import ROOT
 from tests.support.real_api import AUDITED_NAMESPACE, IS_REAL, START_SECONDS
@@ -60,7 +59,7 @@ class Api:
         self._within = within
         self._background = Background()
         self._session: aiohttp.ClientSession | None = None
-        self.simulated = None if IS_REAL else SimulatedApiServer(reviewer=reviewer)
+        self.simulated = None if IS_REAL else SimulatedApiServer()
         self.real = RealCluster("ab", within, has_policy=has_policy) if IS_REAL else None
         self.url = ""
 

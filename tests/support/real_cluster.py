@@ -112,18 +112,14 @@ class RealCluster(RealServer):
         self._controllers.nodes, self._controllers.unready = labels, frozenset(unready)
 
     def writes(self) -> Sequence[Write]:
-        """What the accounts have asked to be written. Whether anything was changed by it is not known."""
+        """What the accounts have asked to be written."""
         return [
             Write(
                 user=event["user"]["username"].rpartition(":")[2],
-                manager=event["userAgent"],
                 verb=event["verb"],
                 resource=event["objectRef"]["resource"],
                 namespace=event["objectRef"].get("namespace", ""),
                 name=event["objectRef"].get("name", ""),
-                subresource=event["objectRef"].get("subresource", ""),
-                code=event["responseStatus"]["code"],
-                changed=True,
             )
             for event in self.audited()
             if event["verb"] in _WRITES

@@ -1,13 +1,13 @@
 """The answers by which a Kubernetes API server refuses a request, in the words of a real one.
 
-Recorded of kube-apiserver 1.36 (tests/data/kubernetes-1.36/operator); where nothing was recorded, after its source.
+They are held to recordings of kube-apiserver 1.36: tests/api_server/test_recordings.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 Object = dict[str, Any]
-Json = Any  # whatever JSON can say
+Json = Any  # any value that JSON can express
 
 
 class Refused(Exception):
@@ -23,7 +23,6 @@ class Refused(Exception):
         message: str,
         *,
         details: Object | None = None,
-        metadata: Object | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
@@ -32,7 +31,7 @@ class Refused(Exception):
         self.body: Object | str = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": metadata or {},
+            "metadata": {},
             "status": "Failure",
             "message": message,
             **({"reason": reason} if reason else {}),
@@ -65,17 +64,6 @@ def no_resource() -> Refused:
     return Refused(404, "NotFound", "the server could not find the requested resource", details={})
 
 
-def no_method() -> Refused:
-    """The resource is served; the method is not."""
-    message = "the server does not allow this method on the requested resource"
-    return Refused(405, "MethodNotAllowed", message, details={})
-
-
-def bad_request(message: str) -> Refused:
-    """The request cannot be read."""
-    return Refused(400, "BadRequest", message)
-
-
 def not_found(group: str, resource: str, name: str) -> Refused:
     """The object is not there."""
     message = f'{qualified(resource, group)} "{name}" not found'
@@ -102,48 +90,17 @@ def conflict(group: str, resource: str, name: str, why: str) -> Refused:
 
 def forbidden(group: str, resource: str, name: str, why: str) -> Refused:
     """Somebody may not do this."""
-    said = f"{_about(group, resource, name)} is forbidden: {why}"
-    return Refused(403, "Forbidden", said, details=details_of(group, resource, name))
+    about = f'{qualified(resource, group)} "{name}"' if name else qualified(resource, group)
+    return Refused(403, "Forbidden", f"{about} is forbidden: {why}", details=details_of(group, resource, name))
 
 
-def is_being_terminated(group: str, resource: str, name: str, namespace: str) -> Refused:
-    """The namespace is being deleted, and takes nothing new in."""
-    about = f"namespace {namespace} is being terminated"
-    cause = {"reason": "NamespaceTerminating", "message": about, "field": "metadata.namespace"}
-    why = f"unable to create new content in namespace {namespace} because it is being terminated"
-    details = {**details_of(group, resource, name), "causes": [cause]}
-    return Refused(403, "Forbidden", f"{_about(group, resource, name)} is forbidden: {why}", details=details)
-
-
-def invalid(group: str, kind: str, name: str, causes: Sequence["Cause"]) -> Refused:
-    """The object breaks rules; each cause names a field and a rule."""
-    said = [f"{cause.field}: {cause.message}" for cause in causes]
-    list_of = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
-    message = f'{qualified(kind, group)} "{name}" is invalid: {list_of}'
-    told = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
-    return Refused(422, "Invalid", message, details={**details_of(group, kind, name), "causes": told})
-
-
-def too_many(message: str = "storage is (re)initializing", *, seconds: int = 1) -> Refused:
-    """The server has no time now."""
-    return Refused(
-        429, "TooManyRequests", message, details={"retryAfterSeconds": seconds}, headers={"Retry-After": str(seconds)}
-    )
+def invalid(group: str, kind: str, name: str, field: str, why: str) -> Refused:
+    """A field of the object breaks a rule."""
+    message = f'{qualified(kind, group)} "{name}" is invalid: {field}: {why}'
+    cause = {"reason": "FieldValueInvalid", "message": why, "field": field}
+    return Refused(422, "Invalid", message, details={**details_of(group, kind, name), "causes": [cause]})
 
 
 def qualified(resource: str, group: str) -> str:
     """`resource.group`, or the resource alone for the core group."""
     return f"{resource}.{group}" if group else resource
-
-
-def _about(group: str, resource: str, name: str) -> str:
-    return f'{qualified(resource, group)} "{name}"' if name else qualified(resource, group)
-
-
-class Cause:
-    """Why one field is invalid: a reason (FieldValueInvalid, …), a message and the field's path."""
-
-    def __init__(self, reason: str, field: str, message: str) -> None:
-        self.reason = f"FieldValue{reason}"
-        self.field = field
-        self.message = message

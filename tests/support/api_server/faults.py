@@ -4,7 +4,7 @@ import random
 from collections.abc import Container
 from dataclasses import dataclass
 
-from tests.support.api_server.answers import Refused, RefusedInWords, conflict, too_many
+from tests.support.api_server.answers import Refused, RefusedInWords, forbidden, has_changed, not_served
 
 READS = frozenset({"get", "list", "watch"})
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
@@ -15,10 +15,11 @@ _LATER = ("slow", "lost")
 class Fault:
     """An answer in place of the right one, or a right one that comes late or is lost.
 
-    `answer` is "busy" (429 as text), "initializing" (429 as a Status), "conflict" (409), "unavailable" (503) or "error"
-    (500); "slow" lets the right answer come `seconds` late; "lost" does what is asked for and breaks the connection.
-    `times` counts down with each request that it answers; None goes on for ever. `share` of the requests are answered
-    so, by chance. `verbs` and `resource` ("" for all) say which requests.
+    `answer` is "not served" (404 as text), "busy" (429 as text), "initializing" (429 as a Status), "conflict" (409),
+    "terminating" (403 of a namespace that goes), "unavailable" (503) or "error" (500). "slow" lets the right answer
+    come `seconds` late; "lost" does what is asked for and breaks the connection. `times` counts down with each request
+    that it answers; None goes on for ever. `share` of the requests are answered so, by chance. `verbs` and `resource`
+    ("" for all) say which requests.
     """
 
     answer: str
@@ -80,15 +81,20 @@ class Faults:
 
 
 def _answer(fault: Fault, group: str, resource: str, name: str) -> Refused:
+    after = {"Retry-After": f"{fault.seconds:.0f}"}
+    if fault.answer == "not served":
+        return not_served()
     if fault.answer == "busy":
         # what max-requests-inflight answers, which is no Status
-        headers = {"Retry-After": f"{fault.seconds:.0f}"}
-        return RefusedInWords(429, "Too many requests, please try again later.", headers=headers)
+        return RefusedInWords(429, "Too many requests, please try again later.", headers=after)
     if fault.answer == "initializing":
-        return too_many(seconds=int(fault.seconds))
+        details = {"retryAfterSeconds": int(fault.seconds)}
+        return Refused(429, "TooManyRequests", "storage is (re)initializing", details=details, headers=after)
     if fault.answer == "conflict":
-        why = "the object has been modified; please apply your changes to the latest version and try again"
-        return conflict(group, resource, name, why)
+        return has_changed(group, resource, name)
+    if fault.answer == "terminating":
+        why = "unable to create new content in namespace ml because it is being terminated"
+        return forbidden(group, resource, name, why)
     if fault.answer == "unavailable":
         return Refused(503, "ServiceUnavailable", "the server is currently unable to handle the request")
     return Refused(500, "InternalError", "Internal error occurred: etcdserver: request timed out")

@@ -1,99 +1,139 @@
-"""metadata.managedFields: who owns which fields of an object, and since when."""
+"""metadata.managedFields: who owns which fields, and what becomes of an object that a manager applies its part of."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tests.support.api_server.answers import Json, Object
+from tests.support.api_server.answers import Object, Refused
 from tests.support.api_server.fields import (
-    Fields,
+    UNOWNED,
     Path,
+    Shape,
     difference,
+    fields_of,
     from_fields_v1,
+    merged,
     to_fields_v1,
+    without,
 )
-from tests.support.api_server.shapes import Shape
 
 APPLY, UPDATE = "Apply", "Update"
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Manager:
-    """Who wrote, and how: one that applies is another than one of the same name that updates."""
+    """Who wrote, and how. One that applies is another than one of the same name that updates."""
 
     name: str
     operation: str
     subresource: str = ""
-    version: str = ""  # of an update alone: an apply replaces what the same manager applied in another version
-
-    def in_words(self, version: str) -> str:
-        """As conflicts name it."""
-        told = f'"{self.name}"' + (f' with subresource "{self.subresource}"' if self.subresource else "")
-        return f"{told} using {version}" if self.operation == UPDATE else told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
-    """What a manager owns, in which version, since when; a scale subresource's writes have no time."""
+    """What a manager owns, in which API version, and since when."""
 
-    fields: Fields
+    fields: frozenset[Path]
     version: str
-    time: str | None
+    time: str
 
 
 Managed = dict[Manager, Owned]
 
 
 def read_managed(item: Object) -> Managed:
-    """The managers of an object, as its metadata tell."""
-    managed: Managed = {}
-    for entry in item.get("metadata", {}).get("managedFields") or ():
-        version = str(entry.get("apiVersion", ""))
-        manager = Manager(
-            name=str(entry.get("manager", "")),
-            operation=str(entry.get("operation", UPDATE)),
-            subresource=str(entry.get("subresource", "")),
-            version=version if entry.get("operation") != APPLY else "",
+    """The managers of an object."""
+    return {
+        Manager(
+            name=entry["manager"], operation=entry["operation"], subresource=entry.get("subresource", "")
+        ): Owned(
+            fields=frozenset(from_fields_v1(entry["fieldsV1"])), version=entry["apiVersion"], time=entry.get("time", "")
         )
-        fields = frozenset(from_fields_v1(entry.get("fieldsV1") or {}))
-        managed[manager] = Owned(fields=fields, version=version, time=entry.get("time"))
-    return managed
+        for entry in item["metadata"].get("managedFields") or ()
+    }  # fmt: skip
 
 
-def write_managed(managed: Mapping[Manager, Owned]) -> list[Object]:
+def write_managed(managed: Managed) -> list[Object]:
     """The entries of metadata.managedFields: those that apply before those that update, the oldest first."""
-    entries = []
-    order = sorted(managed, key=lambda manager: (manager.operation, managed[manager].time or "", manager))
-    for manager in order:
-        owned = managed[manager]
-        entry: Object = {"manager": manager.name, "operation": manager.operation, "apiVersion": owned.version}
-        if owned.time is not None:
-            entry["time"] = owned.time
-        entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(owned.fields)}
-        if manager.subresource:
-            entry["subresource"] = manager.subresource
-        entries.append(entry)
-    return entries
+    order = sorted(managed, key=lambda manager: (manager.operation, managed[manager].time, manager))
+    return [
+        {
+            "manager": manager.name,
+            "operation": manager.operation,
+            "apiVersion": managed[manager].version,
+            "time": managed[manager].time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": to_fields_v1(managed[manager].fields),
+            **({"subresource": manager.subresource} if manager.subresource else {}),
+        }
+        for manager in order
+    ]
 
 
-def after_update(
-    managed: Managed, before: Json, after: Json, shape: Shape, *, manager: Manager, time: str | None
-) -> Managed:
+def updated(managed: Managed, before: Object, after: Object, shape: Shape, manager: Manager, time: str) -> Managed:
     """The owners after a manager has changed an object by anything but an apply: what it changed is its own."""
-    found = difference(before, after, shape)
-    taken = found.added | found.modified
-    kept = less(managed, taken | found.removed)
-    if taken:
+    changed, removed = difference(before, after, shape)
+    kept = _less(managed, changed | removed)
+    if changed:
         former = kept[manager].fields if manager in kept else frozenset()
-        version = manager.version
-        kept[manager] = Owned(fields=frozenset(former | taken), version=version, time=time)
+        kept[manager] = Owned(fields=former | changed, version=after["apiVersion"], time=time)
     return kept
 
 
-def less(managed: Managed, paths: set[Path], *, but: Manager | None = None) -> Managed:
+def applied(
+    live: Object, wanted: Object, managed: Managed, shape: Shape, manager: Manager, time: str, *, force: bool
+) -> tuple[Object, Managed]:
+    """The object after an apply, and its managers.
+
+    What the manager named before, and neither it nor anybody else names now, goes.
+
+    Raises:
+        Refused: 409; it is not forced, and another owns one of the fields with another value.
+    """
+    named = frozenset(fields_of(wanted, shape)) - UNOWNED
+    former = managed.get(manager)
+    others = [path for other, owned in managed.items() if other != manager for path in owned.fields]
+    gone = [
+        path
+        for path in (former.fields - named if former else ())
+        if not any(other[: len(path)] == path for other in others)
+    ]
+    item = without(merged(live, wanted, shape), gone, shape)
+    changed, removed = difference(live, item, shape)
+    conflicts = sorted(
+        (other, path)
+        for other, owned in managed.items()
+        for path in owned.fields & changed
+        if other != manager and not force
+    )
+    if conflicts:
+        raise _refused(conflicts, managed)
+    kept = _less({other: owned for other, owned in managed.items() if other != manager}, changed | removed)
+    if named:
+        # an apply that changes nothing has happened when the last one did
+        is_same = former is not None and not changed and not removed
+        kept[manager] = Owned(
+            fields=named, version=wanted["apiVersion"], time=former.time if former and is_same else time
+        )
+    return item, kept
+
+
+def _less(managed: Managed, paths: set[Path]) -> Managed:
     """The managers less some of their fields; one that has none left is none."""
-    kept: Managed = {}
-    for manager, owned in managed.items():
-        fields = owned.fields if manager == but else owned.fields - paths
-        if fields:
-            kept[manager] = replace(owned, fields=fields)
-    return kept
+    kept = {manager: replace(owned, fields=owned.fields - paths) for manager, owned in managed.items()}
+    return {manager: owned for manager, owned in kept.items() if owned.fields}
+
+
+def _refused(conflicts: list[tuple[Manager, Path]], managed: Managed) -> Refused:
+    causes = []
+    for manager, path in conflicts:
+        who = f'"{manager.name}"' + (f' with subresource "{manager.subresource}"' if manager.subresource else "")
+        using = f" using {managed[manager].version}" if manager.operation == UPDATE else ""
+        why = f"conflict with {who}{using}"
+        causes.append({"reason": "FieldManagerConflict", "message": why, "field": _in_words(path)})
+    which = f"{len(causes)} conflict{'s' if len(causes) > 1 else ''}"
+    message = "\n".join(f"{cause['message']}: {cause['field']}" for cause in causes)
+    return Refused(409, "Conflict", f"Apply failed with {which}: {message}", details={"causes": causes})
+
+
+def _in_words(path: Path) -> str:
+    """A path as conflicts name it: `.spec.replicas`. A real one writes the keys of items without quotes."""
+    return "".join(f".{word[2:]}" if word.startswith("f:") else f"[{word[2:]}]" for word in path)

@@ -47,10 +47,8 @@ async def pass_on(store: Store, path: Path, request: web.Request) -> web.Respons
 
 def _parts(name: str) -> tuple[str, str, str]:
     """Scheme, name and port of NAME, NAME:PORT or SCHEME:NAME:PORT."""
-    parts = name.split(":")
-    if len(parts) == 3:
-        return parts[0] or "http", parts[1], parts[2]
-    return "http", parts[0], parts[1] if len(parts) == 2 else ""
+    *scheme, name, port = name.split(":") if ":" in name else (name, "")
+    return "".join(scheme) or "http", name, port
 
 
 def _of_pod(store: Store, path: Path, name: str, port: str) -> tuple[str, str]:
@@ -69,16 +67,14 @@ def _of_service(store: Store, path: Path, name: str, port: str) -> tuple[str, st
         if item["metadata"].get("labels", {}).get("kubernetes.io/service-name") != name or not names:
             continue
         numbers = [each["port"] for each in item["ports"] if each.get("name", "") == names[0]]
-        addresses = [each["addresses"][0] for each in item["endpoints"] if _is_ready(each)]
+        addresses = [
+            each["addresses"][0] for each in item["endpoints"] if (each.get("conditions") or {}).get("ready", True)
+        ]
         if numbers and addresses:
             return addresses[0], str(numbers[0])
     if not names:
         raise Refused(503, "ServiceUnavailable", f'no service port "{port}" found for service "{name}"')
     raise Refused(503, "ServiceUnavailable", f'no endpoints available for service "{path.name}"')
-
-
-def _is_ready(endpoint: Object) -> bool:
-    return bool((endpoint.get("conditions") or {}).get("ready", True))
 
 
 def _there(store: Store, path: Path, plural: str, name: str) -> Object:

@@ -1,16 +1,16 @@
 """The objects of the simulated API server, each change of them, and the number that both count by."""
 
 import asyncio
-import copy
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from tests.support.api_server.answers import Object
 
-MOST_CHANGES = 20_000  # that are remembered; a watch from before them is answered with 410
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
@@ -42,8 +42,8 @@ class Store:
     def __init__(self) -> None:
         self.version = 1
         self.oldest = 1  # a watch cannot begin before it
-        self.changes: list[Change] = []
-        self.listeners: list[Callable[[Change], None]] = []  # told of each change at once
+        self.listeners: list[Callable[[Change], None]] = []  # are called with each change at once
+        self._changes: list[Change] = []
         self._objects: dict[Key, Object] = {}
         self._keys: defaultdict[str, set[Key]] = defaultdict(set)  # by resource
         self._news = asyncio.Event()
@@ -59,7 +59,7 @@ class Store:
                 yield key, self._objects[key]
 
     def put(self, key: Key, item: Object) -> Object:
-        """Store the object, new or changed, in a new version. Returns it."""
+        """Store a copy of the object, new or changed, in a new version. Returns it."""
         before = self._objects.get(key)
         stored = self._renewed(item)
         self._objects[key] = stored
@@ -67,43 +67,28 @@ class Store:
         self._note(MODIFIED if before else ADDED, key, stored, before)
         return stored
 
-    def drop(self, key: Key) -> Object:
-        """Delete the object. Returns it as its last version tells."""
+    def drop(self, key: Key) -> None:
+        """Delete the object."""
         before = self._objects.pop(key)
         self._keys[key.resource].discard(key)
-        gone = self._renewed(before)
-        self._note(DELETED, key, gone, before)
-        return gone
-
-    def at(self, version: int, resource: str, namespace: str) -> list[tuple[Key, Object]]:
-        """The objects as they were at a version that is still known."""
-        there = dict(self.all(resource, namespace))
-        for change in reversed(self.changes):
-            if change.version <= version:
-                break
-            if change.key.resource != resource or namespace not in ("", change.key.namespace):
-                continue
-            if change.before is None:
-                del there[change.key]
-            else:
-                there[change.key] = change.before
-        return sorted(there.items())
+        self._note(DELETED, key, self._renewed(before), before)
 
     def since(self, version: int) -> list[Change]:
         """The changes after a version, the oldest first."""
-        first = bisect_right(self.changes, version, key=lambda change: change.version)
-        return self.changes[first:]
+        first = bisect_right(self._changes, version, key=lambda change: change.version)
+        return self._changes[first:]
 
     def compact(self) -> None:
         """Forget every version before now."""
         self.version += 1
         self.oldest = self.version
-        self.changes.clear()
-        self._tell()
+        self._changes.clear()
+        self.wake()
 
     def wake(self) -> None:
-        """Let everybody who waits for a change look up, though there is none."""
-        self._tell()
+        """Let everybody who waits for a change look up, also where there is none."""
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def news(self) -> None:
         """Wait until something has changed."""
@@ -111,20 +96,19 @@ class Store:
 
     def _renewed(self, item: Object) -> Object:
         self.version += 1
-        renewed = copy.deepcopy(item)
+        renewed = copied(item)
         renewed["metadata"]["resourceVersion"] = str(self.version)
         return renewed
 
     def _note(self, what: str, key: Key, item: Object, before: Object | None) -> None:
         change = Change(version=self.version, what=what, key=key, item=item, before=before)
-        self.changes.append(change)
-        if len(self.changes) > MOST_CHANGES:
-            del self.changes[: MOST_CHANGES // 2]
-            self.oldest = self.changes[0].version
-        self._tell()
+        self._changes.append(change)
         for listen in self.listeners:
             listen(change)
+        self.wake()
 
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+
+def copied(item: Object) -> Object:
+    """A copy of all of an object: a quarter of the work of copy.deepcopy."""
+    copy: Any = msgspec.json.decode(msgspec.json.encode(item))
+    return dict(copy)

@@ -1,66 +1,43 @@
-"""Creating and changing objects, as an API server does for each kind alike."""
+"""Creating, changing and deleting objects, as an API server does for each kind alike."""
 
-import copy
 import random
+import re
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tests.support.api_server import built_in_rules, defaults, definitions, events, schemas, validation
 from tests.support.api_server.answers import (
-    Cause,
     Json,
     Object,
-    Refused,
     already_exists,
-    bad_request,
+    conflict,
+    details_of,
     has_changed,
     invalid,
     not_found,
 )
-from tests.support.api_server.checks import (
-    check_appliable,
-    check_finalizers,
-    check_namespace,
-    check_precondition,
-    check_times,
-    check_uid,
-    check_uid_of_new,
-    name_problems,
+from tests.support.api_server.fields import Shape
+from tests.support.api_server.kinds import Kind
+from tests.support.api_server.managers import (
+    APPLY,
+    UPDATE,
+    Managed,
+    Manager,
+    applied,
+    read_managed,
+    updated,
+    write_managed,
 )
-from tests.support.api_server.kinds import CORE_EVENT, DEFINITION, EVENT, Kind, Kinds
-from tests.support.api_server.managers import UPDATE, Managed, Manager, after_update, read_managed, write_managed
-from tests.support.api_server.server_side_apply import applier, apply
-from tests.support.api_server.store import Key, Store
-from tests.support.api_server.subresources import (
-    ITS_OWN,
-    SCALE,
-    STATUS,
-    for_subresource,
-    is_other,
-    merged_subresource,
+from tests.support.api_server.store import Key, Store, copied
+
+STATUS = "status"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
+    " end with an alphanumeric character (e.g. 'example.com', regex used for validation is"
+    " '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
-    """How a request wants to write."""
-
-    manager: str
-    dry_run: bool = False
-    force: bool = False
-    validation: str = "Warn"
-
-
-@dataclass(slots=True, kw_only=True)
-class Written:
-    """What has come of a write: the object, whether it is new, whether anything changed, and warnings."""
-
-    item: Object
-    created: bool = False
-    changed: bool = True
-    warnings: list[str] = field(default_factory=list)
+_FREE_NAMES = "rbac.authorization.k8s.io"  # the group whose objects may have any name
+_ITS_OWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation")
 
 
 def now() -> str:
@@ -69,113 +46,81 @@ def now() -> str:
 
 
 class Writer:
-    """Writes objects to a store. `rules` says what is wrong by a rule in CEL; without it these are not checked."""
+    """Writes objects to a store. Each method returns the object as it is then, and raises Refused."""
 
-    def __init__(self, store: Store, kinds: Kinds, *, rules: validation.Rules | None = None, seed: int = 0) -> None:
+    def __init__(self, store: Store, *, seed: int = 0) -> None:
         self._store = store
-        self._kinds = kinds
-        self._rules = rules
         self._random = random.Random(seed)
 
-    def create(self, kind: Kind, namespace: str, body: Object, intent: Intent) -> Written:
-        """A POST of an object.
-
-        Raises:
-            Refused: the object is invalid, or there is one of its name.
-        """
-        item = self._readable(kind, namespace, body)
-        metadata = item["metadata"]
-        if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = metadata["generateName"] + "".join(
-                self._random.choices("bcdfghjklmnpqrstvwxz245678", k=5)
-            )
-        item, warnings = self._decoded(kind, item, intent)
-        key = Key(kind.resource, namespace, str(metadata.get("name") or ""))
-        check_namespace(self._store, kind, key)
-        if metadata.get("resourceVersion"):
-            raise Refused(500, "", "resourceVersion should not be set on objects to be created")
-        item = self._born(kind, key, item)
-        self._check(kind, item, None)
+    def create(self, kind: Kind, namespace: str, body: Object, manager: str) -> Object:
+        """A POST of an object."""
+        item = _read(kind, namespace, body)
+        key = Key(kind.resource, namespace, item["metadata"]["name"])
+        if kind.has_status:
+            item.pop(STATUS, None)
+        who = Manager(name=manager, operation=UPDATE)
+        # what Go writes of a built-in object without any field, nobody owns
+        blank: Object = {"metadata": {}, **({} if kind.schema else {"spec": {"names": {}}})}
+        managed = updated({}, blank, item, Shape(schema=kind.schema), who, now())
         if self._store.get(key) is not None:
             raise already_exists(kind.group, kind.plural, key.name)
-        empty = {**copy.deepcopy(kind.skeleton), "apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
-        manager = Manager(name=intent.manager, operation=UPDATE, version=kind.api_version)
-        told = {**item, STATUS: empty.get(STATUS)} if kind.has_status and STATUS in item else item
-        managed = after_update({}, empty, told, kind.shape, manager=manager, time=now())
-        item["metadata"]["managedFields"] = write_managed(managed)
-        return Written(item=self._stored(key, item, intent), created=True, warnings=warnings)
+        return self._made(kind, key, item, managed)
 
-    def replace(self, kind: Kind, key: Key, body: Object, subresource: str, intent: Intent) -> Written:
-        """A PUT of an object.
-
-        Raises:
-            Refused: it is not there, has changed meanwhile, or would be invalid.
-        """
-        item = self._readable(kind, key.namespace, body)
+    def replace(self, kind: Kind, key: Key, body: Object, manager: str) -> Object:
+        """A PUT of an object."""
         live = self._live(kind, key)
-        if item["metadata"].get("name") != key.name:
-            said = item["metadata"].get("name")
-            raise bad_request(f"the name of the object ({said}) does not match the name on the URL ({key.name})")
-        if (kind.needs_version or kind.is_custom()) and not item["metadata"].get("resourceVersion"):
-            said = "Invalid value: 0: must be specified for an update"
-            raise invalid(kind.group, kind.name, key.name, [Cause("Invalid", "metadata.resourceVersion", said)])
-        check_precondition(kind, key, live, item)
-        item, warnings = self._decoded(kind, item, intent)
-        return self._updated(kind, key, live, item, subresource, intent, warnings)
+        return self._update(kind, key, live, _read(kind, key.namespace, body), "", manager)
 
-    def patch(
-        self, kind: Kind, key: Key, change: Callable[[Object], Json], subresource: str, intent: Intent
-    ) -> Written:
-        """A PATCH by anything but an apply; `change` makes the new object of a copy of the live one.
-
-        Raises:
-            Refused: the object is not there, has changed meanwhile, or would be invalid.
-        """
+    def merge(self, kind: Kind, key: Key, body: Json, subresource: str, manager: str) -> Object:
+        """A merge patch of an object, or of its status."""
         live = self._live(kind, key)
-        shown = events.as_core(live) if kind == CORE_EVENT else live
-        item = self._readable(kind, key.namespace, change(copy.deepcopy(shown)))
-        item, warnings = self._decoded(kind, item, intent)
-        return self._updated(kind, key, live, item, subresource, intent, warnings)
+        return self._update(kind, key, live, merge_patched(copied(live), body), subresource, manager)
 
-    def apply(self, kind: Kind, key: Key, body: Object, subresource: str, intent: Intent) -> Written:
-        """A server-side apply.
-
-        Raises:
-            Refused: there are conflicts, the object cannot be read, or would be invalid.
-        """
-        check_appliable(kind, key, body)
-        body = for_subresource(kind, body, subresource)
+    def apply(self, kind: Kind, key: Key, body: Object, subresource: str, manager: str, *, force: bool) -> Object:
+        """A server-side apply of an object, or of its status."""
+        wanted = _read(kind, key.namespace, body)
+        uid = wanted["metadata"].pop("uid", None)
+        if subresource:
+            wanted = {name: wanted[name] for name in ("apiVersion", "kind", subresource) if name in wanted}
+        elif kind.has_status:
+            wanted.pop(STATUS, None)
         live = self._store.get(key)
-        is_new = live is None
+        if live is None and subresource:
+            raise not_found(kind.group, kind.plural, key.name)
+        if live is None and uid:
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise conflict(kind.group, kind.plural, key.name, why)
+        if live is not None and uid not in (None, live["metadata"]["uid"]):
+            why = f'Invalid value: "{uid}": field is immutable'
+            raise invalid(kind.group, kind.name, key.name, "metadata.uid", why)
+        who = Manager(name=manager, operation=APPLY, subresource=subresource)
+        before = live or {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
+        item, managed = applied(
+            before, wanted, read_managed(before), Shape(schema=kind.schema), who, now(), force=force
+        )  # fmt: skip
         if live is None:
-            if subresource:
-                raise not_found(kind.group, kind.plural, key.name)
-            check_uid_of_new(kind, key, body)
-            check_namespace(self._store, kind, key)
-            live = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
-        wanted = body["metadata"].get("resourceVersion")
-        if wanted and wanted != live["metadata"].get("resourceVersion"):
-            raise has_changed(kind.group, kind.plural, key.name)
-        applied = copy.deepcopy(body)
-        applied["metadata"].pop("resourceVersion", None)
-        manager = applier(intent.manager, subresource)
-        item, managed = apply(
-            live, applied, read_managed(live), kind.shape, manager=manager, time=now(), force=intent.force
-        )
-        item = copy.deepcopy(item)
-        if is_new:
-            item.setdefault("metadata", {}).update({"name": key.name})
-            item, warnings = self._decoded(kind, item, intent)
-            item = self._born(kind, key, item)
-            self._check(kind, item, None)
-            item["metadata"]["managedFields"] = write_managed(managed)
-            return Written(item=self._stored(key, item, intent), created=True, warnings=warnings)
-        item, warnings = self._decoded(kind, item, intent)
-        return self._updated(kind, key, live, item, subresource, intent, warnings, managed=managed)
+            return self._made(kind, key, item, managed)
+        return self._stored(kind, key, live, _within(kind, live, item, subresource), managed)
 
-    def rescale(self, kind: Kind, key: Key, live: Object, item: Object, intent: Intent) -> Written:
-        """A write of a scale subresource, which has changed the number of replicas in `item`."""
-        return self._updated(kind, key, live, item, SCALE, intent, [])
+    def delete(self, kind: Kind, key: Key, options: Object) -> Object:
+        """Delete an object. Returns the answer."""
+        live = self._live(kind, key)
+        metadata = live["metadata"]
+        for name, words in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            wanted = (options.get("preconditions") or {}).get(name)
+            if wanted and wanted != metadata[name]:
+                why = f"the {words} in the precondition ({wanted}) does not match the {words} in record"
+                why += f" ({metadata[name]}). The object might have been modified"
+                # a real one names the kind here where it names the resource elsewhere
+                raise conflict(kind.group, kind.name, key.name, why)
+        self._store.drop(key)
+        about = details_of(kind.group, kind.plural, key.name, uid=metadata["uid"])
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": about}
+
+    def new_metadata(self) -> Object:
+        """What the API server gives a new object."""
+        uid = uuid.UUID(int=self._random.getrandbits(128), version=4)
+        return {"uid": str(uid), "creationTimestamp": now()}
 
     def _live(self, kind: Kind, key: Key) -> Object:
         live = self._store.get(key)
@@ -183,107 +128,68 @@ class Writer:
             raise not_found(kind.group, kind.plural, key.name)
         return live
 
-    def _updated(
-        self,
-        kind: Kind,
-        key: Key,
-        live: Object,
-        item: Object,
-        subresource: str,
-        intent: Intent,
-        warnings: list[str],
-        *,
-        managed: Managed | None = None,
-    ) -> Written:
-        """The live object exchanged for the new one, as far as the subresource may change it."""
-        told = item["metadata"].get("resourceVersion")
-        if told and told != live["metadata"]["resourceVersion"]:
+    def _made(self, kind: Kind, key: Key, item: Object, managed: Managed) -> Object:
+        if not _NAME.fullmatch(key.name) and kind.group != _FREE_NAMES:
+            why = f'Invalid value: "{key.name}": {_NAME_RULE}'
+            raise invalid(kind.group, kind.name, key.name, "metadata.name", why)
+        metadata = {**item["metadata"], **self.new_metadata()}
+        metadata |= {"namespace": key.namespace} if key.namespace else {}
+        metadata |= {"generation": 1} if kind.has_generation else {}
+        metadata["managedFields"] = write_managed(managed)
+        return self._store.put(key, {**item, "metadata": metadata})
+
+    def _update(self, kind: Kind, key: Key, live: Object, item: Object, subresource: str, manager: str) -> Object:
+        version = item["metadata"].get("resourceVersion")
+        if version and version != live["metadata"]["resourceVersion"]:
             raise has_changed(kind.group, kind.plural, key.name)
-        if not subresource:
-            check_uid(kind, key, live, item)
-        given = item["metadata"].get("managedFields")
-        item = merged_subresource(kind, live, item, subresource)
-        check_finalizers(kind, live, item)
-        self._check(kind, item, live)
-        if managed is None:
-            former = read_managed(live if not given else {"metadata": {"managedFields": given}})
-            manager = Manager(name=intent.manager, operation=UPDATE, subresource=subresource, version=kind.api_version)
-            time = None if subresource == SCALE else now()
-            managed = after_update(former, live, item, kind.shape, manager=manager, time=time)
-        if kind.has_generation or kind.is_custom():
-            item["metadata"]["generation"] = live["metadata"].get("generation", 1) + is_other(kind, live, item)
-        item["metadata"]["managedFields"] = write_managed(managed)
-        if not item["metadata"]["managedFields"]:
-            del item["metadata"]["managedFields"]
-        if item == live:
-            return Written(item=live, changed=False, warnings=warnings)
-        return Written(item=self._stored(key, item, intent), warnings=warnings)
+        item = _within(kind, live, item, subresource)
+        who = Manager(name=manager, operation=UPDATE, subresource=subresource)
+        managed = updated(read_managed(live), live, item, Shape(schema=kind.schema), who, now())
+        return self._stored(kind, key, live, item, managed)
 
-    def _stored(self, key: Key, item: Object, intent: Intent) -> Object:
-        if intent.dry_run:
-            return item
-        metadata = item["metadata"]
-        if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
-            # what was stored goes as it was; who has removed the last finalizer is answered with what it made of it
-            self._store.drop(key)
-            return item
-        return self._store.put(key, item)
+    def _stored(self, kind: Kind, key: Key, live: Object, item: Object, managed: Managed) -> Object:
+        metadata = {**item["metadata"], "managedFields": write_managed(managed)}
+        if not managed:
+            del metadata["managedFields"]
+        if kind.has_generation:
+            metadata["generation"] = live["metadata"].get("generation", 1) + (_wish(item) != _wish(live))
+        item = {**item, "metadata": metadata}
+        return live if item == live else self._store.put(key, item)
 
-    def _readable(self, kind: Kind, namespace: str, body: Json) -> Object:
-        """A copy of the body, which is an object of the kind, in the namespace."""
-        if not isinstance(body, dict) or not isinstance(body.get("metadata") or {}, dict):
-            raise bad_request(f"the object provided is unrecognized (must be of type {kind.name})")
-        item = copy.deepcopy(body)
-        item["metadata"] = item.get("metadata") or {}
-        given = item.setdefault("apiVersion", kind.api_version), item.setdefault("kind", kind.name)
-        if given != (kind.api_version, kind.name):
-            wanted = f"{kind.api_version}, Kind={kind.name}"
-            said = f"{given[0]}, Kind={given[1]}"
-            raise bad_request(f"the object provided is of another kind ({said}) than the request's ({wanted})")
-        if kind.namespaced and item["metadata"].setdefault("namespace", namespace) != namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-        return events.from_core(item) if kind == CORE_EVENT else item
 
-    def _decoded(self, kind: Kind, item: Object, intent: Intent) -> tuple[Object, list[str]]:
-        """The object without unknown fields and with defaults, and what is to be warned of."""
-        if kind.schema is None:
-            check_times(kind, item)
-            return (definitions.with_defaults(item) if kind == DEFINITION else defaults.with_defaults(kind, item)), []
-        item, gone = schemas.pruned(item, kind.schema)
-        told = [f'unknown field "{path}"' for path in gone]
-        if told and intent.validation == "Strict":
-            which = f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}'
-            raise bad_request(f"{which}: strict decoding error: {', '.join(told)}")
-        return schemas.with_defaults(item, kind.schema), told if intent.validation == "Warn" else []
+def merge_patched(value: Json, patch: Json) -> Json:
+    """The value after a merge patch (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(value) if isinstance(value, dict) else {}
+    for name, inner in patch.items():
+        if inner is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patched(merged.get(name), inner)
+    return merged
 
-    def _born(self, kind: Kind, key: Key, item: Object) -> Object:
-        """A new object, with what the API server gives it."""
-        item = {**copy.deepcopy(kind.skeleton), **item}
-        if kind.is_custom() and kind.has_status:
-            item.pop(STATUS, None)
-        elif kind.has_status:
-            new = definitions.first_status(item) if kind == DEFINITION else kind.skeleton[STATUS]
-            item[STATUS] = copy.deepcopy(new)
-        metadata = {name: value for name, value in item["metadata"].items() if name not in ITS_OWN}
-        metadata.pop("managedFields", None)
-        metadata |= {"uid": str(uuid.UUID(int=self._random.getrandbits(128), version=4)), "creationTimestamp": now()}
-        if key.namespace:
-            metadata["namespace"] = key.namespace
-        if kind.has_generation or kind.is_custom():
-            metadata["generation"] = 1
-        return {**item, "metadata": metadata}
 
-    def _check(self, kind: Kind, item: Object, before: Object | None) -> None:
-        """Refuse what is invalid."""
-        name = str(item["metadata"].get("name") or "")
-        causes = [*name_problems(kind, item["metadata"]), *built_in_rules.problems(kind, item, before)]
-        if kind in (EVENT, CORE_EVENT) and before is None:
-            found = events.problems(item, is_core=kind == CORE_EVENT)
-            if found:
-                raise invalid("", kind.name, name, found)
-        elif kind == DEFINITION:
-            causes += definitions.problems(item)
-        elif kind.schema is not None:
-            causes += validation.problems(item, before, kind.schema, self._rules)
-        if causes:
-            raise invalid(kind.group, kind.name, name, causes)
+def _read(kind: Kind, namespace: str, body: Object) -> Object:
+    """A copy of a request's object."""
+    item = {"apiVersion": kind.api_version, "kind": kind.name, **copied(body)}
+    item["metadata"] = {**(item.get("metadata") or {}), **({"namespace": namespace} if namespace else {})}
+    return item
+
+
+def _wish(item: Object) -> Object:
+    """What is wanted: all but the metadata and the status."""
+    return {name: value for name, value in item.items() if name not in ("metadata", STATUS)}
+
+
+def _within(kind: Kind, live: Object, item: Object, subresource: str) -> Object:
+    """The new object with what its writer may not change put back."""
+    if subresource:
+        return {**live, **({STATUS: item[STATUS]} if STATUS in item else {})}
+    metadata = {name: value for name, value in item["metadata"].items() if name not in _ITS_OWN and value}
+    metadata |= {name: live["metadata"][name] for name in _ITS_OWN if name in live["metadata"]}
+    item = {**item, "metadata": metadata}
+    if kind.has_status:
+        item.pop(STATUS, None)
+        item |= {STATUS: live[STATUS]} if STATUS in live else {}
+    return item
