@@ -9,8 +9,8 @@ from tests.support.places import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 RECIPES = dict(re.findall(r"^### (.*?)\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL))
-# A path in backticks has a folder in it; `<name>` in it is the reader's own.
-PATHS = sorted({path for path in re.findall(r"`([^`\s]+)`", TEXT) if re.match(r"[\w.]+/", path)})
+# A path in backticks has a folder in it; `<name>` in it is the reader's own, and a target makes what is in .cache.
+PATHS = sorted({path for path in re.findall(r"`([^`\s]+)`", TEXT) if re.match(r"(?!\.cache/)[\w.]+/", path)})
 LINKS = sorted(set(re.findall(r"\]\(([^)#]+)\)", TEXT)))
 
 
