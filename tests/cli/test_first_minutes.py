@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import exporter
 from exporter.cli.commands import COMMANDS
 from exporter.cli.main import commands
+from tests.support.command import run_here
 from tests.support.places import ROOT
 
 PROGRAM = [sys.executable, "-m", "exporter"]
@@ -31,8 +32,7 @@ def test_the_help_of_healthcheck_has_what_decides_where_it_asks() -> None:
     shown = CliRunner().invoke(commands, ["healthcheck", "--help"]).stdout
     assert "--web.listen-address" in shown
     assert "--kubelet.socket" not in shown
-    arguments = ["healthcheck", "--kubelet.socket=/x", "--web.listen-address=127.0.0.1:1"]
-    asked = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    asked = run_here("healthcheck", "--kubelet.socket=/x", "--web.listen-address=127.0.0.1:1")
     assert "does not answer" in asked.stderr
 
 
