@@ -1,6 +1,7 @@
 """What every test may ask for: a simulated node, the exporter in front of it, and promtool."""
 
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -27,6 +28,8 @@ settings.load_profile("patient")
 
 
 def pytest_configure() -> None:
+    # Prometheus, promtool and kubectl collect garbage less often, and so take a third less of a CPU
+    os.environ.setdefault("GOGC", "800")
     hide_the_machine()
     wait_for_sources(LONG_SECONDS)
 

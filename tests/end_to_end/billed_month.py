@@ -102,7 +102,7 @@ def _of_gpu(
         moments = sorted(chance.sample(range(1, len(SCRAPES) - 1), 2))
         spans = [(0, len(SCRAPES) - 1)] if gpu < 4 else [(moments[0], moments[1])]
         if gpu > 4:
-            spans = [(place, place + 1) for place in range(3, len(SCRAPES) - 3, chance.randrange(9, 15))]
+            spans = [(place, place + 1) for place in range(3, len(SCRAPES) - 3, chance.randrange(27, 45))]
         for job, (begin, end) in enumerate(spans):
             active = Fraction(chance.randrange(1, 9), 8)
             yield Holding(

@@ -1,9 +1,9 @@
 """--families.names before promtool and two generations of Prometheus; and what is read of such a page inside."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+import urllib.request
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.support.components import LINT, check, newer, real
 from tests.support.exporter import Exporter, config_of, running
 from tests.support.prometheus import prometheus
 from tests.support.simulated import SimulatedDcgm, SimulatedNode, World
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -29,7 +29,7 @@ class Nodes:
 
     def __init__(self, sharing: str) -> None:
         self.exporters: Exporters = {}
-        self._sharing = sharing
+        self.sharing = sharing
         self._now_ns = 10**12
         self._world = World(gpus=6, shared=2, mig=2, seed=7, clock=lambda: self._now_ns)
         self._node = SimulatedNode(self._world)
@@ -49,7 +49,7 @@ class Nodes:
                 config = config_of(
                     kubelet_socket=str(self._node.socket),
                     dcgm_url=url,
-                    sharing=self._sharing,
+                    sharing=self.sharing,
                     families_names=names,
                 )
                 self.exporters[came, names] = await self._stack.enter_async_context(running(config))
@@ -58,36 +58,40 @@ class Nodes:
         await self._stack.aclose()
 
 
-@pytest.fixture(params=["copy", "split"])
-async def nodes(request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
-    nodes = Nodes(request.param)
+@pytest.fixture(scope="module", params=["copy", "split"])
+def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
+    """The nodes of a setting of --sharing."""
+    background, nodes = Background(), Nodes(request.param)
     try:
-        await nodes.start()
+        background.run(nodes.start())
         yield nodes
     finally:
-        await nodes.stop()
+        background.run(nodes.stop())
+        background.close()
 
 
-async def test_promtool_takes_each_page(promtool: Path, nodes: Nodes) -> None:
+def answer(exporter: Exporter, path: str) -> str:
+    with urllib.request.urlopen(exporter.base + path, timeout=PATIENCE_SECONDS) as answered:
+        return str(answered.read().decode())
+
+
+def test_promtool_takes_each_page(promtool: Path, nodes: Nodes) -> None:
     for exporter in nodes.exporters.values():
-        page = await exporter.page()
-        code, complaints = check(promtool, page.encode())
+        code, complaints = check(promtool, answer(exporter, "/gpu/metrics").encode())
         assert code in (0, LINT), complaints
 
 
-async def test_what_is_read_inside_does_not_depend_on_the_setting(nodes: Nodes) -> None:
+def test_what_is_read_inside_does_not_depend_on_the_setting(nodes: Nodes) -> None:
     answers: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
-    async def are_alike() -> bool:
-        for came, names in product(GENERATIONS, SETTINGS):
-            status, text = await nodes.exporters[came, names].get("/container/metrics")
-            assert status == 200, (came, names, text)
-            answers[came, names] = comparable(text)
+    def are_alike() -> bool:
+        for which, exporter in nodes.exporters.items():
+            answers[which] = comparable(answer(exporter, "/container/metrics"))
         first, *others = answers.values()
         return len(first) > 10 and all(other == first for other in others)
 
     # an exporter knows how each device is a moment after it begins
-    await until(are_alike, why=lambda: answers)
+    wait_until(are_alike, why=lambda: answers)
 
 
 def comparable(text: str) -> list[dict[str, Any]]:
@@ -103,37 +107,27 @@ def comparable(text: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("program", [lambda: real("prometheus"), lambda: newer("prometheus")], ids=["2", "3"])
-@pytest.mark.parametrize("sharing", ["copy", "split"])
-def test_two_generations_of_prometheus_store_one_set_of_series(
-    tmp_path: Path, sharing: str, program: Callable[[], Path]
-) -> None:
-    background, nodes = Background(), Nodes(sharing)
-    try:
-        background.run(nodes.start())
-        jobs = [
-            {
-                "job_name": f"{came}-{names}",
-                "metrics_path": "/gpu/metrics",
-                "honor_labels": True,
-                "static_configs": [
-                    {"targets": [exporter.base.removeprefix("http://")], "labels": {"instance": "node"}}
-                ],
-            }
-            for (came, names), exporter in nodes.exporters.items()
-        ]
-        with prometheus(tmp_path, jobs, program=program()) as server:
-            server.wait_for_scrapes(len(jobs))
-            server.stand_where_all_are_up()
-            stored = {job["job_name"]: series_of(server.texts(f'{{job="{job["job_name"]}"}}')) for job in jobs}
-            dropped = "scrape_samples_scraped - scrape_samples_post_metric_relabeling"
-            assert {value for _, value in server.texts(dropped)} == {"0"}
-            for query in ("DCGM_FI_DEV_SM_CLOCK * 1e6 or DCGM_FI_DEV_SM_CLOCK_HERTZ", "DCGM_FI_DEV_FB_USED"):
-                counts = server.texts(f"count by (job) ({query})")
-                assert len({value for labels, value in counts if "as-is" not in labels["job"]} - {"0"}) == 1
-    finally:
-        background.run(nodes.stop())
-        background.close()
+def test_two_generations_of_prometheus_store_one_set_of_series(tmp_path: Path, nodes: Nodes) -> None:
+    """One of them for each --sharing, which says whose a value is, and changes no name."""
+    jobs = [
+        {
+            "job_name": f"{came}-{names}",
+            "metrics_path": "/gpu/metrics",
+            "honor_labels": True,
+            "static_configs": [{"targets": [exporter.base.removeprefix("http://")], "labels": {"instance": "node"}}],
+        }
+        for (came, names), exporter in nodes.exporters.items()
+    ]
+    program = real("prometheus") if nodes.sharing == "copy" else newer("prometheus")
+    with prometheus(tmp_path, jobs, program=program) as server:
+        server.wait_for_scrapes(len(jobs))
+        server.stand_where_all_are_up()
+        stored = {job["job_name"]: series_of(server.texts(f'{{job="{job["job_name"]}"}}')) for job in jobs}
+        dropped = "scrape_samples_scraped - scrape_samples_post_metric_relabeling"
+        assert {value for _, value in server.texts(dropped)} == {"0"}
+        for query in ("DCGM_FI_DEV_SM_CLOCK * 1e6 or DCGM_FI_DEV_SM_CLOCK_HERTZ", "DCGM_FI_DEV_FB_USED"):
+            counts = server.texts(f"count by (job) ({query})")
+            assert len({value for labels, value in counts if "as-is" not in labels["job"]} - {"0"}) == 1
     for names in GENERATIONS:
         assert stored[f"4.8-{names}"] == stored[f"4.9-{names}"] == stored[f"{names}-as-is"]
     assert stored["4.8-both"] == stored["4.9-both"]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from exporter.log import LOG
 from exporter.simulator.demo import running
 from exporter.simulator.simulated_node import SimulatedNode
 from exporter.simulator.world import World
+from tests.support.command import run_here
 from tests.support.demo import printing_demo
 from tests.support.exporter import config_of
 from tests.support.waiting import until, wait_until
@@ -38,7 +40,14 @@ def commands_of(lines: list[str]) -> list[str]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What it prints, in a folder where the program has its name."""
+    """What it prints, in a folder where the program has its name.
+
+    What a shell has nothing to do with runs in this process.
+    """
+    words = shlex.split(command)
+    if words[0].endswith(PROGRAM) and shlex.join(words) == command:
+        here = run_here(*words[1:])
+        return here.stdout + here.stderr
     program = folder / PROGRAM
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m exporter "$@"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -58,17 +67,13 @@ def wait_for(command: str, folder: Path) -> None:
     ("arguments", "count"),
     [
         (["--gpus=4"], 4),
-        (["--gpus=4", "--generation=1"], 4),
         (["--gpus=4", "--generation=4.9"], 4),
-        (["--nodes=5"], 3),
-        (["--nodes=9", "--seed=7"], 3),
+        (["--nodes=5", "--seed=7"], 3),
         (["--nodes=2", "--gpus=4", "--mig=2"], 3),
         # nobody has a whole GPU: there is no number for an autoscaler that is right
         (["--nodes=2", "--gpus=2", "--shared=2"], 2),
         # issue 24, part 6
         (["--allocator=hami"], 4),
-        (["--allocator=volcano"], 4),
-        (["--allocator=gpushare"], 4),
         (["--allocator=kai"], 4),
         (["--allocator=ascend"], 3),
         (["--nodes=2", "--gpus=4", "--allocator=hami"], 2),

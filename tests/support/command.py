@@ -11,10 +11,10 @@ from exporter.cli.main import run
 
 def run_here(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """How a command ends, and what it prints; `environ` is more of its environment."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
     with patch.dict(os.environ, environ), redirect_stdout(out), redirect_stderr(err):
         try:
             code = run(arguments)
         except SystemExit as ended:
             code = int(ended.code or 0)
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess(arguments, code, *(file.buffer.getvalue().decode() for file in (out, err)))
