@@ -1,4 +1,4 @@
-"""The command line: exit codes, one clear line. As a process of its own where that is the point, such as for signals."""
+"""The command line: exit codes and one clear line. Signals and what is imported need a process of their own."""
 
 import json
 import os

@@ -1,11 +1,7 @@
 """`doctor` without flags: it asks the exporter that runs here, and says so where it cannot."""
 
-import asyncio
 import json
-import os
 import socket
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -19,6 +15,7 @@ from exporter.config.http_file import HttpConfig
 from exporter.doctor import asked_exporter
 from exporter.top.transport import Gone, HttpTransport
 from tests.support.certificates import Authority
+from tests.support.doctor_here import doctor_in_thread
 from tests.support.exporter import Start
 from tests.support.simulated import SimulatedNode
 
@@ -27,15 +24,7 @@ HASH = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
 
 async def doctor(address: str, *flags: str) -> tuple[int, str]:
     """Exit code and report; by the environment it knows where the exporter listens, as in a container."""
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "exporter", "doctor", *flags],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS": address},
-    )
+    done = await doctor_in_thread(*flags, POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS=address)
     assert done.stderr == ""
     return done.returncode, done.stdout
 

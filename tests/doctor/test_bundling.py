@@ -26,6 +26,7 @@ from exporter.doctor import command as doctor_command
 from exporter.doctor.bundling import BundleFile, BundleMaking, BundleOrder
 from exporter.doctor.running_settings import RunningExporter
 from exporter.errors import ConfigError, ExporterError
+from tests.support.doctor_here import doctor_in_thread
 from tests.support.exporter import Start, config_of
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
@@ -46,10 +47,9 @@ def flags_of(node: SimulatedNode) -> list[str]:
     return [f"--kubelet.socket={node.socket}", f"--dcgm.url={node.url}", "--nvml.mode=off"]
 
 
-async def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+async def doctor_as_process(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     words = [sys.executable, "-m", "exporter", "doctor", *arguments]
-    env = {**os.environ, **environ}
-    return await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False, timeout=60, env=env)
+    return await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False, timeout=60)
 
 
 def lacks(recording: Recording, what: str) -> str:
@@ -76,7 +76,7 @@ async def serving(node: SimulatedNode, *more: str) -> AsyncIterator[tuple[subpro
 
 
 async def test_standard_output_has_the_bundle_alone(node: SimulatedNode, tmp_path: Path) -> None:
-    done = await command("--bundle=-", *flags_of(node), "--web.listen-address=127.0.0.1:1")
+    done = await doctor_as_process("--bundle=-", *flags_of(node), "--web.listen-address=127.0.0.1:1")
     bundle = tmp_path / "bundle.tar.gz"
     bundle.write_bytes(done.stdout)
     recording = archive.read(bundle)
@@ -128,8 +128,8 @@ async def test_beside_one_that_answers_and_shows_its_settings(
     exporter = await start(inventory_file=str(simulated.inventory_file), sharing="split")
     to = tmp_path / "bundle.tar.gz"
     address = exporter.base.removeprefix("http://")
-    done = await command(f"--bundle={to}", "--plain", POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS=address)
-    assert done.stderr == b""
+    done = await doctor_in_thread(f"--bundle={to}", "--plain", POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS=address)
+    assert done.stderr == ""
     recording = archive.read(to)
     assert "those that the exporter shows" in recording.report
     assert recording.settings["sharing"] == ("split",)
@@ -149,8 +149,8 @@ async def test_beside_one_with_a_password(start: Start, simulated: SimulatedNode
     exporter = await start(web_config_file=str(web))
     to = tmp_path / "bundle.tar.gz"
     address = exporter.base.removeprefix("http://")
-    done = await command(f"--bundle={to}", "--plain", *flags_of(simulated), f"--web.listen-address={address}")
-    assert done.stderr == b""
+    done = await doctor_in_thread(f"--bundle={to}", "--plain", *flags_of(simulated), f"--web.listen-address={address}")
+    assert done.stderr == ""
     recording = archive.read(to)
     words = lacks(recording, "the answers of the exporter")
     assert "asks for a password" in words
@@ -225,9 +225,9 @@ async def test_ctrl_c_ends_the_looks_and_keeps_what_there_is(node: SimulatedNode
 
 
 async def test_what_goes_with_a_bundle_alone_is_refused() -> None:
-    done = await command("--for=2m")
-    assert b"--for and --plain go with --bundle" in done.stderr
-    assert (done.stdout, done.returncode) == (b"", 2)
+    done = await doctor_in_thread("--for=2m")
+    assert "--for and --plain go with --bundle" in done.stderr
+    assert (done.stdout, done.returncode) == ("", 2)
 
 
 @pytest.mark.parametrize(
@@ -323,8 +323,8 @@ def test_several_exporters_here_are_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_an_exporter_on_another_machine_is_bundled_there(tmp_path: Path) -> None:
-    done = await command(f"--bundle={tmp_path}/b.tar.gz", "--web.listen-address=gpu-7.example.org:9400")
-    assert b"gpu-7.example.org is another machine" in done.stderr
+    done = await doctor_in_thread(f"--bundle={tmp_path}/b.tar.gz", "--web.listen-address=gpu-7.example.org:9400")
+    assert "gpu-7.example.org is another machine" in done.stderr
     assert done.returncode == 2
     assert [*tmp_path.iterdir()] == []
 
@@ -378,7 +378,7 @@ async def test_the_report_is_of_the_last_look(
     refused = "nobody listens there"
     async with serving(node) as (_, address):
         arguments = (f"--bundle={to}", "--plain", "--for=5s", f"--web.listen-address={address}")
-        collecting = asyncio.create_task(command(*arguments))
+        collecting = asyncio.create_task(doctor_as_process(*arguments))
         await asyncio.wait_for(is_asked.wait(), 60)
         await asyncio.sleep(1.0)  # by then doctor has the exporter's first report
         await node.dcgm.stop()

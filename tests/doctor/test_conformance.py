@@ -1,9 +1,6 @@
 """`doctor --conformance`: the evidence for Kubernetes' AI conformance, held to the form that a platform hands in."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import yaml
 
 from exporter.doctor.conformance import judge
 from tests.support.demo import demo
+from tests.support.doctor_here import doctor_here
 from tests.support.places import ROOT
 from tests.support.waiting import wait_until
 
@@ -51,25 +49,27 @@ def faults_of(entry: dict[str, Any] | None, level: str, folder: Path) -> Iterato
 
 def doctor(url: str, evidence: Path) -> tuple[int, str]:
     """Exit code and report."""
-    done = subprocess.run(
-        [sys.executable, "-m", "exporter", "doctor", f"--conformance={evidence}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS": url.removeprefix("http://")},
-    )
+    address = url.removeprefix("http://")
+    done = doctor_here(f"--conformance={evidence}", POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS=address)
     assert done.stderr == ""
     return done.returncode, done.stdout
 
 
-# issue 19, line 5
-@pytest.mark.parametrize("version", FORM["requirements"])
-def test_the_evidence_of_the_demo_has_the_form(tmp_path: Path, version: str) -> None:
-    evidence = tmp_path / "evidence.yaml"
+@pytest.fixture(scope="module")
+def of_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """Where the demo answered, and its evidence."""
+    evidence = tmp_path_factory.mktemp("demo") / "evidence.yaml"
     with demo("--dra=on", "--collect-interval=0") as url:
         # claims come and go between its three requests
         wait_until(lambda: doctor(url, evidence)[0] == 0, why=evidence.read_text)
+    return url, evidence
+
+
+# issue 19, line 5
+@pytest.mark.parametrize("version", FORM["requirements"])
+def test_the_evidence_of_the_demo_has_the_form(of_demo: tuple[str, Path], version: str) -> None:
+    url, evidence = of_demo
+    folder = evidence.parent
     seen = yaml.safe_load(evidence.read_text())
     entries = {entry["id"]: (category, entry) for category, of in seen["spec"].items() for entry in of}
     assert entries.keys() == JUDGED
@@ -84,7 +84,7 @@ def test_the_evidence_of_the_demo_has_the_form(tmp_path: Path, version: str) -> 
     # what is left to the platform is all that the form misses; with that, it is whole
     asked = {name for of in FORM["requirements"][version].values() for name, level in of.items()}
     lacks = {f"missing {name}" for name in asked - JUDGED} | {"status secure_accelerator_access"}
-    assert {*faults(seen, version, tmp_path)} == lacks | {f"metadata {name}" for name in FORM["metadata"]["needed"]}
+    assert {*faults(seen, version, folder)} == lacks | {f"metadata {name}" for name in FORM["metadata"]["needed"]}
     product = {
         "metadata": dict.fromkeys(FORM["metadata"]["needed"], "ours"),
         "spec": {
@@ -97,8 +97,8 @@ def test_the_evidence_of_the_demo_has_the_form(tmp_path: Path, version: str) -> 
             for category, of in FORM["requirements"][version].items()
         },
     }
-    assert [*faults(product, version, tmp_path)] == []
-    assert [*faults(product, version, tmp_path / "elsewhere")] != []
+    assert [*faults(product, version, folder)] == []
+    assert [*faults(product, version, folder / "elsewhere")] != []
 
     (observed,) = [each for each in seen["observed"]["requirements"] if each["id"] == "accelerator_metrics"]
     assert observed["pass"] is True
@@ -107,24 +107,22 @@ def test_the_evidence_of_the_demo_has_the_form(tmp_path: Path, version: str) -> 
 
 
 # issue 19, line 5
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (
-            ["--families.deny=DCGM_FI_DEV_POWER_USAGE"],
-            "accelerator_metrics: missing: power draw (14 of 14 accelerators)",
-        ),
-        (["--strangers=1"], "secure_accelerator_access: used by containers that do not hold them: "),
-    ],
-)
-def test_what_fails_on_the_demo_is_named(tmp_path: Path, flags: list[str], says: str) -> None:
+def test_what_fails_on_the_demo_is_named(tmp_path: Path) -> None:
     evidence = tmp_path / "evidence.yaml"
-    with demo("--collect-interval=0", *flags) as url:
-        wait_until(lambda: f"problem  {says}" in doctor(url, evidence)[1], why=evidence.read_text)
-        assert doctor(url, evidence)[0] == 1
-    name = says.partition(":")[0]
+    lines = (
+        "accelerator_metrics: missing: power draw (14 of 14 accelerators)",
+        "secure_accelerator_access: used by containers that do not hold them: ",
+    )
+
+    def are_named() -> bool:
+        code, report = doctor(url, evidence)
+        return code == 1 and all(f"problem  {line}" in report for line in lines)
+
+    with demo("--collect-interval=0", "--families.deny=DCGM_FI_DEV_POWER_USAGE", "--strangers=1") as url:
+        wait_until(are_named, why=evidence.read_text)
     faulty = {*faults(yaml.safe_load(evidence.read_text()), "1.36", tmp_path)}
-    assert {fault for fault in faulty if fault.endswith(name)} < {f"{status} {name}" for status in FORM["statuses"]}
+    for name in (line.partition(":")[0] for line in lines):
+        assert {fault for fault in faulty if fault.endswith(name)} < {f"{status} {name}" for status in FORM["statuses"]}
 
 
 FAMILIES = (
@@ -222,9 +220,7 @@ def test_access_is_not_judged_where_use_is_not_measured() -> None:
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "exporter", "doctor", f"--conformance={tmp_path}/none/evidence.yaml"]
-    command.append("--dcgm.url=http://127.0.0.1:1/metrics")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = doctor_here(f"--conformance={tmp_path}/none/evidence.yaml", "--dcgm.url=http://127.0.0.1:1/metrics")
     assert done.returncode == 1
     assert "--conformance:" in done.stderr
     assert "cannot be written: No such file or directory" in done.stderr

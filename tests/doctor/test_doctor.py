@@ -26,6 +26,7 @@ from exporter.sources.kubelet.socket import is_mount_point
 from exporter.sources.source import PATIENCE_SECONDS
 from tests.support.allocators import allocated_node, given_to
 from tests.support.certificates import LaxAuthority
+from tests.support.doctor_here import doctor_in_thread
 from tests.support.exporter import config_of
 from tests.support.simulated import Container, Pod, SimulatedKubelet, SimulatedNode, World
 from tests.support.simulated_api import SimulatedApi
@@ -429,11 +430,11 @@ async def test_the_command_and_its_bundle(node: SimulatedNode, tmp_path: Path) -
     url = node.url.replace("http://", "http://user:hunter2@") + "?token=hunter2"
     (tmp_path / "token").write_text("hunter2")
     command = [
-        sys.executable, "-m", "exporter", "doctor", "--kubelet.socket", str(node.socket), "--dcgm.url", url,
+        "--kubelet.socket", str(node.socket), "--dcgm.url", url,
         "--web.listen-address", "127.0.0.1:1", "--bundle", str(bundle), "--plain",
         "--kubernetes.token-file", str(tmp_path / "token"),
     ]  # fmt: skip
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=50)
+    done = await doctor_in_thread(*command)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert "The main job works.\n" in done.stdout
     with tarfile.open(bundle) as packed:
@@ -445,7 +446,7 @@ async def test_the_command_and_its_bundle(node: SimulatedNode, tmp_path: Path) -
     (moment,) = recording.moments
     assert b"DCGM_FI_DEV_GPU_TEMP" in moment.outputs["/gpu/metrics"]
     await node.kubelet.stop()
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=50)
+    done = await doctor_in_thread(*command)
     assert done.returncode == 1
     assert "The main job does not work" in done.stdout
     assert "hunter2" not in done.stdout + done.stderr

@@ -1,7 +1,5 @@
 """The JUnit file beside the evidence of `doctor --conformance`, held to what readers of such files take."""
 
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -14,6 +12,7 @@ from exporter.doctor.conformance import JudgedRequirement
 from exporter.doctor.junit import as_junit
 from tests.doctor.test_conformance import JUDGED, doctor
 from tests.support.demo import demo
+from tests.support.doctor_here import doctor_here
 from tests.support.waiting import wait_until
 
 # Of each element: its children, its attributes, and those of them that it must have. What Jenkins' xUnit plugin takes
@@ -124,6 +123,5 @@ def test_the_evidence_cannot_have_the_name_of_its_junit_file(tmp_path: Path, nam
 
 
 def refused(path: Path) -> tuple[int, str]:
-    command = [sys.executable, "-m", "exporter", "doctor", f"--conformance={path}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = doctor_here(f"--conformance={path}")
     return done.returncode, done.stderr
