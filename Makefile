@@ -45,7 +45,7 @@ else
 		+ $(COMMANDS) $(HALF_OF_LONG) + $(patsubst %,--ignore %,$(HALF_OF_LONG)) $(LONG)
 endif
 
-# What asks a Kubernetes API: whole folders, and what else asks a real one or is marked to need one. `-m ''` takes that, too.
+# What asks a Kubernetes API: whole folders, and what else asks a real one, or nothing else (pytest's marker `kubernetes`).
 KUBERNETES := $(CURDIR)/$(CACHE)/kubernetes
 ASK_KUBERNETES := $(addprefix tests/,kubectl operator sources/kubernetes)
 ALSO_ASK = $(addprefix tests/node/test_,admin_access.py claims.py) $(filter-out $(ASK_KUBERNETES:%=%/%), \
@@ -54,7 +54,7 @@ test-on-kubernetes: export KUBEBUILDER_ASSETS := $(or $(KUBEBUILDER_ASSETS),$(KU
 test-on-kubernetes: $(VENV)/installed-dev  ## what asks a Kubernetes API, on a real one, which it builds once: SOURCE=folder of a clone
 	@tests/get-real-components $(CACHE)/real
 	@[ "$$KUBEBUILDER_ASSETS" != $(KUBERNETES) ] || tests/build-kubernetes $(KUBERNETES)
-	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -m '' \
+	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest \
 		+ $(or $(ARGS),$(filter-out %/operator,$(ASK_KUBERNETES)) $(ALSO_ASK) + $(filter %/operator,$(ASK_KUBERNETES)))
 
 # To count branches takes as long again as the tests, and fails nothing: it is for reading. Of some tests alone the figure
