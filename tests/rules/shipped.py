@@ -1,5 +1,6 @@
 """The rules of deploy/prometheus/rules, read as Prometheus reads them."""
 
+import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -20,9 +21,48 @@ _WORDS = {"and", "or", "unless", "offset", "bool", "by", "on", "without", "ignor
 
 
 @cache
+def groups_of(path: Path) -> Sequence[dict[str, Any]]:
+    """All groups of a file."""
+    of_file: Sequence[dict[str, Any]] = quick_yaml.load(path.read_text())["groups"]
+    return of_file
+
+
+@cache
 def groups() -> Sequence[dict[str, Any]]:
     """All groups of all files."""
-    return [group for path in FILES for group in quick_yaml.load(path.read_text())["groups"]]
+    return [group for path in FILES for group in groups_of(path)]
+
+
+def write_needed(file: Path, text: str, paths: Sequence[Path] = FILES) -> list[str]:
+    """Write a file of rules: those of `paths` that the text names, and all that these ask for: records, other alerts.
+
+    The other rules would take nearly all of the time, since promtool evaluates each rule for each of its tests. Returns
+    the groups' names in their order.
+    """
+    of_paths = [group for path in paths for group in groups_of(path)]
+    texts: dict[str, list[str]] = {}
+    for group in of_paths:
+        for rule in group["rules"]:
+            texts.setdefault(name_of(rule), []).append(json.dumps(rule))
+    needed: set[str] = set()
+    more = _names(text) & texts.keys()
+    while more:
+        needed |= more
+        more = _names(" ".join(rule for name in more for rule in texts[name])) & texts.keys() - needed
+    kept = [{**group, "rules": [rule for rule in group["rules"] if name_of(rule) in needed]} for group in of_paths]
+    kept = [group for group in kept if group["rules"]]
+    file.write_text(json.dumps({"groups": kept}))
+    return [group["name"] for group in kept]
+
+
+def _names(text: str) -> set[str]:
+    return set(re.findall(r"[\w:]+", text))
+
+
+def name_of(rule: Mapping[str, Any]) -> str:
+    """An alert's name, or a record's."""
+    name: str = rule.get("alert") or rule["record"]
+    return name
 
 
 def rules() -> Sequence[dict[str, Any]]:

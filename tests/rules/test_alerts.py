@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import yaml
 
 from tests.rules.cases import EXPORTER, GPU, Cases, Firing, Quiet
 from tests.rules.health_cases import HEALTH
-from tests.rules.shipped import FILES, alerts, groups, rules, run
+from tests.rules.shipped import FILES, alerts, run, write_needed
 
 pytestmark = pytest.mark.real
 CASES: Cases = {**EXPORTER, **GPU, **HEALTH}
@@ -72,37 +71,6 @@ def blocks(name: str, cases: Sequence[Firing | Quiet], *, of_days: bool) -> list
     ]
 
 
-def name_of(rule: dict[str, Any]) -> str:
-    name: str = rule.get("alert") or rule["record"]
-    return name
-
-
-@cache
-def groups_for(alert: str) -> list[dict[str, Any]]:
-    """The groups with an alert's rule, and with the rules of all that it asks for: records, and other alerts.
-
-    The other rules would take nearly all of the time, since promtool evaluates each of them for each case.
-    """
-    needed: set[str] = set()
-    more = {alert}
-    while more:
-        needed |= more
-        words = set(re.findall(r"[\w:]+", json.dumps([rule for rule in rules() if name_of(rule) in more])))
-        more = (words & {name_of(rule) for rule in rules()}) - needed
-    of_groups = [{**group, "rules": [rule for rule in group["rules"] if name_of(rule) in needed]} for group in groups()]
-    return [group for group in of_groups if group["rules"]]
-
-
-def test_every_alert_has_a_case_that_fires_and_one_that_stays_quiet() -> None:
-    assert CASES.keys() == alerts().keys()
-    for name, cases in CASES.items():
-        assert {type(case) for case in cases} == {Firing, Quiet}, name
-
-
-def test_the_rival_has_fewer() -> None:
-    assert len(alerts()) > 2 * 15
-
-
 # A case of days is looked at twice an hour.
 # issue 11, "Must show" 3
 @pytest.mark.parametrize("of_days", [False, True])
@@ -115,11 +83,10 @@ def test_alerts_fire_when_they_should_and_only_then(
         if not (tests := blocks(name, of_alert, of_days=of_days)):
             continue
         needed = tmp_path / f"{name}.rules"
-        needed.write_text(json.dumps({"groups": groups_for(name)}))
         settings = {
+            "group_eval_order": write_needed(needed, name),
             "rule_files": [str(needed)],
             "evaluation_interval": "30m" if of_days else "1m",
-            "group_eval_order": [group["name"] for group in groups_for(name)],
         }
         files.append(tmp_path / f"{name}.yaml")
         files[-1].write_text(json.dumps({**settings, "tests": tests}))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.rules.shipped import PROMETHEUS, run
+from tests.rules.shipped import PROMETHEUS, run, write_needed
 
 pytestmark = pytest.mark.real
 
@@ -32,7 +32,9 @@ def check_files(
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": list(answers),
     }
-    settings = {"rule_files": [str(PROMETHEUS / "rules" / file) for file in files], "evaluation_interval": "1m"}
+    expressions = " ".join(asked["expr"] for asked in answers)
+    write_needed(folder / "rules.yaml", expressions, [PROMETHEUS / "rules" / file for file in files])
+    settings = {"rule_files": [str(folder / "rules.yaml")], "evaluation_interval": "1m"}
     case.write_text(json.dumps({**settings, "tests": [block]}))
     run(promtool, "test", "rules", case)
 

@@ -18,7 +18,7 @@ import pytest
 from exporter.report.history.collect import AccountsReader
 from exporter.report.span import Span
 from tests.report.plain_server import PlainServer
-from tests.rules.shipped import PROMETHEUS, run
+from tests.rules.shipped import run, write_needed
 from tests.support.places import ROOT
 
 # what is asked of promtool for all lengths at once takes half a minute on a machine that does nothing else
@@ -88,7 +88,8 @@ def asked(
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": [{"expr": query, "eval_time": f"{END}s", "exp_samples": []} for query in WAYS.values()],
     }
-    settings = {"rule_files": [str(PROMETHEUS / "rules" / "recording.yaml")], "evaluation_interval": "1m"}
+    write_needed(folder / "rules.yaml", " ".join(WAYS.values()))
+    settings = {"rule_files": [str(folder / "rules.yaml")], "evaluation_interval": "1m"}
     case = folder / "test.yaml"
     case.write_text(json.dumps({**settings, "tests": [block]}))
     with pytest.raises(AssertionError) as failed:
