@@ -1,10 +1,10 @@
 """A server in memory that answers the reader's queries from the samples that it has: Prometheus, as plain as can be."""
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from operator import itemgetter
 
 from exporter.report.history.prometheus_api import AnsweredSeries, RangeAnswer, TooMuch
 
@@ -40,14 +40,15 @@ class PlainServer:
         function, family, matchers, long = found.groups()
         nodes = _NODES.search(matchers)
         pattern = re.compile(nodes[1].replace("\\\\", "\\")) if nodes else None
+        before, last = (at_ms - int(long)) / 1000, at_ms / 1000
         rows = []
         for labels, points in self._series:
-            ends = ((at_ms - int(long)) / 1000, at_ms / 1000)
-            begin, end = (bisect_right(points, second, key=itemgetter(0)) for second in ends)
-            within = tuple(points[begin:end])
-            fits = labels["__name__"] == family and (pattern is None or pattern.fullmatch(labels["node"]))
-            if within and fits:
-                rows.append((labels, within))
+            if labels["__name__"] != family or not (pattern is None or pattern.fullmatch(labels["node"])):
+                continue
+            if points and points[0][0] <= last and points[-1][0] > before:
+                begin, end = (bisect_right(points, (second, math.inf)) for second in (before, last))
+                if within := tuple(points[begin:end]):
+                    rows.append((labels, within))
         touched = sum(len(points) for _, points in rows)
         if touched > self._most:
             raise TooMuch("query processing would load too many samples into memory")

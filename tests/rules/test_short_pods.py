@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,10 @@ def pods(length: int, apart: int, *, begins: bool = False) -> tuple[Rows, float]
 
 
 def written(values: Sequence[float | None]) -> str:
-    """In promtool's notation."""
-    return " ".join("_" if value is None else f"{value:g}" for value in values)
+    """In promtool's notation, to the last sample. The first of n equal ones is not among those after the x."""
+    runs = [(value, sum(1 for _ in run)) for value, run in groupby(values)]
+    runs = runs[:-1] if runs[-1][0] is None else runs
+    return " ".join(f"_x{many}" if value is None else f"{value:g}x{many - 1}" for value, many in runs)
 
 
 def asked(
