@@ -8,7 +8,7 @@ export PIP_ROOT_USER_ACTION := ignore
 # tests start the program some hundred times: without compiled files each start takes twice as long
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run check test test-on-kubernetes branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs golden dashboards reference dictionary lock release clean
+.PHONY: help run check test test-on-kubernetes mutants branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs golden dashboards reference dictionary lock release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -16,14 +16,15 @@ help:  ## list the targets
 run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it, on :9400
 	@$(BIN)/pod-gpu-metrics-exporter demo $(ARGS)
 
-# What decides is pure: its tests wait for nobody, and with a fifth of the random examples they take half a minute. Lint
-# runs beside them, and says what it has to say after them.
-PURE := $(wildcard $(addprefix tests/,accounts dcgm dividing exposition model ownership report usage))
+# What decides is pure: its tests wait for nobody. They try the same random examples each time, a hundred of each history,
+# and of the rest a fifth. Lint runs beside them, and says what it has to say after them.
+PURE := $(wildcard $(addprefix tests/,accounts dcgm dividing exposition model outputs ownership report usage))
+CHECKED := --quick $(PURE) tests/repository/test_sizes.py tests/repository/test_mutants.py \
+	--ignore=tests/report/history --ignore=tests/report/test_command.py
 check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, in less than a minute: before each commit
 	@mkdir -p $(CACHE)
 	@$(MAKE) --no-print-directory lint >$(CACHE)/lint.log 2>&1 & lint=$$!; failed=0; \
-		$(BIN)/pytest -q --quick $(PURE) tests/repository/test_sizes.py \
-		--ignore tests/report/history --ignore tests/report/test_command.py || failed=1; \
+		$(BIN)/pytest -q $(CHECKED) || failed=1; \
 		wait $$lint || failed=1; cat $(CACHE)/lint.log; exit $$failed
 
 # Each line runs beside the others and all the rest, since most of these wait for programs and peers, and says what it has
@@ -56,6 +57,14 @@ test-on-kubernetes: $(VENV)/installed-dev  ## what asks a Kubernetes API, on a r
 	@[ "$$KUBEBUILDER_ASSETS" != $(KUBERNETES) ] || tests/build-kubernetes $(KUBERNETES)
 	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest \
 		+ $(or $(ARGS),$(filter-out %/operator,$(ASK_KUBERNETES)) $(ALSO_ASK) + $(filter %/operator,$(ASK_KUBERNETES)))
+
+# In forks, which run only the tests that reach a change: 200 changes take some minutes. tests/mutants/ says more.
+ROOM := ownership
+SAMPLE := 200
+SEED := 1
+mutants: $(VENV)/installed-dev  ## changes of ROOM's code that no test of `make check` notices, of SAMPLE by SEED; FAULTS=1: 31 faults made by hand
+	@$(BIN)/python -m tests.mutants $(if $(FAULTS),--faults,--room "$(ROOM)" --sample $(SAMPLE) --seed $(SEED)) $(ARGS) \
+		-- $(CHECKED)
 
 # To count branches takes as long again as the tests, and fails nothing: it is for reading. Of some tests alone the figure
 # of the rooms that they are not about says nothing.

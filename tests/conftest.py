@@ -22,6 +22,10 @@ from tests.support.simulated import SimulatedNode, World
 
 # jsonschema imports this where it is installed, for formats that nothing here asks for; its grammar takes a CPU second
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # None makes the import fail
+
+HISTORIES = 100
+"""The random histories of a test marked `history` that --quick takes."""
+
 # a machine that is busy is late, and wrong in nothing
 settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -36,7 +40,11 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what `make golden` makes, and test no more")
-    parser.addoption("--quick", action="store_true", help="a fifth of the random examples, and no test marked `long`")
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="the same random examples each time, a fifth of them, a hundred of a `history`; no test marked `long`",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,7 +58,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         test: Any = getattr(item, "obj", None)
         if is_hypothesis_test(test):
             was = test._hypothesis_internal_use_settings
-            test._hypothesis_internal_use_settings = settings(was, max_examples=max(1, was.max_examples // 5))
+            examples = HISTORIES if item.get_closest_marker("history") else max(1, was.max_examples // 5)
+            test._hypothesis_internal_use_settings = settings(
+                was, max_examples=examples, derandomize=True, database=None
+            )
     _deselect("long", config, items)
 
 

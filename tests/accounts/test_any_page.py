@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -40,6 +41,7 @@ ONE_NAME = build_owners(
 ENERGY = f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="{UUIDS[0]}"}} '
 
 
+@pytest.mark.history
 @settings(max_examples=80, deadline=None)
 @example([(ENERGY + "1\n", ONE_NAME, 0), (ENERGY + "2\n", ONE_NAME, 10)])
 @given(st.lists(st.tuples(any_pages(), owner_states(), st.integers(0, 40)), min_size=1, max_size=5))

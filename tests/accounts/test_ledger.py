@@ -294,6 +294,14 @@ def test_while_the_page_is_away_the_kubelet_tells_who_holds_what() -> None:
     assert [account.amounts.get("observed_ns") or 0 for account in found] == [0, 0, 0]
 
 
+def test_of_too_many_gpus_those_that_were_seen_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.accounts.ledger.MOST_GPUS", 2)
+    looks = Looks().at(0, energy("0")).at(10, energy("0", 1)).at(20, energy("0", 2))
+    assert looks.ledger.states.keys() == {GPU(1), GPU(2)}
+    looks.at(30, "".join(energy("1000", gpu) for gpu in range(3)))  # a page with more of them is remembered whole
+    assert [joules(looks.account(None, gpu)) for gpu in range(3)] == [0, 1, 1]
+
+
 # issue 15, line 3
 def test_a_page_that_is_away_from_the_start_leaves_the_inventory() -> None:
     looks = Looks(mig={"MIG-1": (1, "3", "1g.10gb")}).at(0, None, A).at(10, None, A)

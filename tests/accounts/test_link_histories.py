@@ -66,6 +66,7 @@ def counted(looks: Looks) -> int:
     )
 
 
+@pytest.mark.history
 @pytest.mark.parametrize("has_resets", [False, True])
 @settings(max_examples=30, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 15))

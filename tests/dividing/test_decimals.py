@@ -5,7 +5,7 @@ import sys
 from decimal import ROUND_DOWN, Context, Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from exporter.dcgm.fields import Field
@@ -78,6 +78,9 @@ def test_parts_are_those_of_decimals(text: str, parts: int) -> None:
     assert [write_amount(part).decode() for part in in_parts(read_amount(text.encode()), parts)] == expected
 
 
+@example(before="8", now="4", may_lag=True)
+@example(before="8", now="3.9", may_lag=True)
+@example(before="8", now="8", may_lag=True)
 @given(before=NUMBERS, now=NUMBERS, may_lag=st.booleans())
 def test_the_growth_of_a_counter(before: str, now: str, may_lag: bool) -> None:
     x, y = as_decimal(before), as_decimal(now)

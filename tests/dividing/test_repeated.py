@@ -343,6 +343,7 @@ WATTS = st.floats(0, 900).map(lambda watts: f"{watts:.6f}")
 STEP = st.tuples(INSTANCES, HELD, WATTS, st.integers(0, 10**6), st.sampled_from("rrrrrrros="))
 
 
+@pytest.mark.history
 @settings(deadline=None)
 @given(history=st.lists(STEP, min_size=1, max_size=10))
 def test_over_any_history_the_instances_rows_add_up_to_the_gpu(

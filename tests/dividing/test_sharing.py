@@ -222,6 +222,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.history
 @given(steps=STEPS)
 def test_over_any_history_a_counters_increases_add_up_and_no_row_falls(
     steps: list[tuple[set[Owner], str, int]],
@@ -429,6 +430,7 @@ HISTORY = st.lists(
 )
 
 
+@pytest.mark.history
 @settings(deadline=None)
 @given(history=HISTORY, repeats=st.integers(1, 2), idle_labels=st.booleans())
 def test_on_whole_pages_gauges_add_up_and_counters_grow_as_the_device_does(

@@ -553,6 +553,7 @@ def test_what_is_measured_of_one_owner_of_a_shared_gpu() -> None:
     assert (second.pod, second.gpu_shared, second.measured) == ("b", True, None)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 async def test_schemathesis_finds_nothing(start: Start, tmp_path: Path) -> None:
     exporter = await start()

@@ -61,6 +61,21 @@ def test_several_shares_in_one_container_are_one_holder() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("ids", "offered", "shared"),
+    [
+        (["GPU-1::0"], ["GPU-1::0"], False),  # nobody else can have a part of it
+        (["GPU-1::0"], ["GPU-1::0", "GPU-1::1"], True),
+        (["GPU-1::0"], [], True),
+        (["GPU-1::0", "GPU-1::1"], ["GPU-1::0"], True),  # there were two a moment ago
+    ],
+)
+def test_the_only_share_of_a_device_is_all_of_it(ids: list[str], offered: list[str], shared: bool) -> None:
+    allocatable = {"nvidia.com/gpu": dict.fromkeys(offered, 1)}
+    owners = build_owners([given(A, device_id) for device_id in ids], {}, None, allocatable)
+    assert [holder.shared for holder in owners.of(DeviceKey(uuid="GPU-1"))] == [shared]
+
+
 def test_whoever_holds_a_gpu_holds_its_instances_but_not_the_reverse() -> None:
     owners = build_owners([given(A, "GPU-1"), given(B, "MIG-2")])
     assert owners_of(owners, "GPU-1", "7") == [A]
@@ -224,7 +239,10 @@ def test_a_page_of_another_node() -> None:
     assert reasons(build_owners(assigned, {**elsewhere, Subject(uuid="GPU-2"): 1}))["GPU-1"] == Unmatched.NO_SAMPLE
     assert reasons(build_owners(assigned, {Subject(index="0"): 1}))["GPU-1"] == Unmatched.UNNAMED
     # a MIG id that nothing resolves is no evidence of anything
-    assert reasons(build_owners([given(A, "MIG-x")], elsewhere)) == {"MIG-x": Unmatched.MIG_UNRESOLVED}
+    assert reasons(build_owners([given(A, "MIG-x"), given(B, "nvidia7")], {**elsewhere, Subject(index="0"): 1})) == {
+        "MIG-x": Unmatched.MIG_UNRESOLVED,
+        "nvidia7": Unmatched.NO_SAMPLE,
+    }
 
 
 # issue 7, line 11

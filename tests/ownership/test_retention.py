@@ -212,6 +212,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.history
 @given(steps=steps)
 def test_the_last_answer_is_in_force_and_nothing_outlives_the_grace(
     steps: list[tuple[list[Assignment], bool, float, float]],

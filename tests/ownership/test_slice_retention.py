@@ -128,6 +128,7 @@ pools = st.lists(
 
 
 # issue 7, line 1
+@pytest.mark.history
 @given(steps=st.lists(st.tuples(pools, st.frozensets(names)), max_size=8))
 def test_whatever_slices_come_and_go(steps: list[tuple[list[ResourceSlice], frozenset[str]]]) -> None:
     known, ever = KnownDevices(), set[tuple[str, str]]()

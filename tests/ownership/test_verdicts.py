@@ -282,6 +282,26 @@ def test_a_gpu_that_the_page_lacks_is_missing_for_a_day() -> None:
     assert verdict_of(verdicts, looked(EMPTY), at=NOW + 1 + MISSING_SECONDS) is None
 
 
+def test_an_instance_that_the_page_lacks_is_gone_once_it_is_missed() -> None:
+    verdicts, instance = Verdicts(), Subject(uuid=GPU, instance="3", index="0")
+    look(verdicts, looked(replace(PAGE, subjects={SUBJECT: 9, instance: 9})))
+    assert INSTANCE in look(verdicts, looked(), at=NOW + 1)
+    assert INSTANCE in look(verdicts, looked(), at=NOW + GRACE_SECONDS)
+    assert look(verdicts, looked(), at=NOW + 1 + GRACE_SECONDS).keys() == {KEY}
+
+
+# issue 27, part 3
+@pytest.mark.parametrize(("at", "joules", "verdict"), [(10, 49, "failing"), (9.9, 49, "ok"), (9.9, 50, "failing")])
+def test_a_reset_ends_errors_of_before_it_alone(at: float, joules: int, verdict: str) -> None:
+    """The counter of energy begins anew, which falls to less than half, at second 10."""
+    looks, verdicts = Looks(), Verdicts()
+    look(verdicts, seen(looks, (ENERGY, "100")))
+    after = look(
+        verdicts, seen(looks, (ENERGY, str(joules))), (replace(error(48, at=NOW + at), uuid=GPU_AT(0)),), at=NOW + 10
+    )
+    assert [of_gpu.verdict for of_gpu in after.values()] == [verdict]
+
+
 def test_every_xid_of_the_catalogue_has_a_verdict_that_fits_its_remedy() -> None:
     for code, xid in XIDS.items():
         reason = reason_of(error(code, text="changed from 0x0 (None) to 0x2 (Node Reboot Required)"))

@@ -308,6 +308,7 @@ def plain_growth(points: Points) -> float:
     return grew
 
 
+@pytest.mark.history
 @settings(max_examples=60, deadline=None)
 @given(histories(), st.sampled_from((10**9, 40)))
 def test_what_is_read_in_pieces_is_what_every_sample_says(
