@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,7 +80,7 @@ def lines_that_reach(change: Change) -> range:
     return range(max(begins, default=first), last + 1)
 
 
-def _holds(node: ast.AST, line: int) -> bool:
+def _holds(node: ast.AST, line: int) -> TypeGuard[ast.stmt]:
     return isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
 
 
@@ -91,7 +92,7 @@ def scope_at(path: str, line: int) -> str:
 
 def _scopes(node: ast.AST, line: int) -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and _holds(child, line):
+        if _holds(child, line) and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield child.name
         if not isinstance(child, ast.stmt) or _holds(child, line):
             yield from _scopes(child, line)

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any, cast
+from typing import Any
 
 import coverage
 import pytest
@@ -120,9 +120,9 @@ def afresh(change: Change, tests: Sequence[str], arguments: Sequence[str]) -> st
     path, source, usual = str(ROOT / change.path), change.source(), importlib.machinery.SourceFileLoader.get_code
 
     def get_code(loader: importlib.machinery.SourceFileLoader, name: str) -> CodeType | None:
-        return cast("CodeType", compile(source, path, "exec")) if loader.path == path else usual(loader, name)
+        return compile(source, path, "exec") if loader.path == path else usual(loader, name)
 
-    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]  # this process ends soon
+    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]  # this process ends soon
     plugin = _Some({test.partition("[")[0] for test in tests}, {test: number for number, test in enumerate(tests)})
     files = [file for file, _ in Counter(test.partition("::")[0] for test in tests).most_common()]
     for some in (files[:FEW_FILES], files[FEW_FILES:]):
