@@ -21,8 +21,8 @@ PATHS = [output.path for output in OUTPUTS] + ["/autoscale/ml/trainer/gpu_utiliz
 PROBES = [output.path for output in OUTPUTS if output.is_probe]
 
 
-@pytest.mark.parametrize("path", PATHS)
-async def test_get_and_head_only(path: str) -> None:
+async def test_below_a_path_get_and_head_are_all_there_is() -> None:
+    path = PATHS[-1]
     async with seeing(TWO) as asked:
         for method in ("POST", "PUT", "DELETE"):
             async with asked.session.request(method, asked.base + path) as response:

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.config.load import load
 from exporter.config.node_settings import SETTINGS, Config
-from exporter.config.page_settings import DEFAULT_DCGM_URL, source_names
+from exporter.config.page_settings import DEFAULT_DCGM_URL, ProbeSettings, source_names
 from exporter.config.parsers import Address, duration
 from exporter.errors import ConfigError
 
@@ -42,6 +42,7 @@ def test_defaults() -> None:
     assert found.labels.names == ("pod", "namespace", "container")
     assert (found.labels.incoming_wins, found.labels.idle, found.sharing.mode) == (False, True, "copy")
     assert (found.log.level, found.log.format) == ("info", "logfmt")
+    assert found.probe == ProbeSettings(is_on=False, interval_seconds=5.0, max_programs=64, any_kernel=False)
 
 
 def test_precedence() -> None:
@@ -139,6 +140,8 @@ def test_flags(flags: dict[str, list[str]], field: str, value: object) -> None:
         ("sharing", "halves"),
         ("families.allow", "("),
         ("log.level", "loud"),
+        ("probe.mode", "auto"),
+        ("probe.max-programs", "0"),
     ],
 )
 def test_a_bad_value_names_the_key_the_value_and_what_is_allowed(name: str, value: str) -> None:

@@ -16,7 +16,6 @@ from exporter.model.snapshot import Snapshot
 from exporter.outputs import device_rows
 from exporter.outputs.cuda_use import as_object
 from exporter.outputs.families import cuda
-from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.families.family import filled
 from exporter.outputs.output import NOTHING_SEEN, Look
 from exporter.ownership.labels import LabelPolicy
@@ -129,10 +128,6 @@ def test_without_a_probe_there_is_nothing() -> None:
         "pod_gpu_exporter_probe_programs 0",
         "pod_gpu_exporter_probe_unreadable_processes 0",
     ]
-
-
-def test_the_families_are_in_the_catalogue() -> None:
-    assert {*cuda.FAMILIES, *cuda.PROBE} <= set(FAMILIES)
 
 
 @pytest.mark.real

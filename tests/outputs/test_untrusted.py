@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -69,7 +70,9 @@ class Tags(HTMLParser):
 async def test_every_output(evil_node: SimulatedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await evil_node.start()
     try:
-        config = config_of(kubelet_socket=str(evil_node.socket), dcgm_url=evil_node.url, labels_pod_uid="on")
+        config = config_of(
+            kubelet_socket=str(evil_node.socket), dcgm_url=evil_node.url, labels_pod_uid="on", node_name=EVIL[0]
+        )
         async with running(config) as exporter:
             await check_pages(exporter)
         bundle = tmp_path / "bundle.tar.gz"
@@ -107,6 +110,7 @@ async def check_pages(exporter: Exporter) -> None:
     tags = Tags()
     tags.feed(html)
     assert not tags.tags & {"img", "iframe", "object", "base", "style"}
+    assert f"<title>GPUs of {escape(EVIL[0])}</title>" in html
     assert html.count("<script") == html.count('<script src="static/page.js?v=') == 1, "its own"
     assert is_plain(html)
     assert not {name for name in tags.attributes if name.startswith("on")}

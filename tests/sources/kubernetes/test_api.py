@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from exporter.config.tls import ClientTls, ServerTls, client_context, server_context
 from exporter.errors import SourceError, Unavailable
-from exporter.sources.http import Connector, watched_socket
+from exporter.sources.http import watched_socket
 from exporter.sources.kubernetes import api as kubernetes_api
 from exporter.sources.kubernetes import list_text
 from exporter.sources.kubernetes.api import KubernetesApi
@@ -299,19 +299,6 @@ async def test_a_name_server_that_is_silent(api: Api, monkeypatch: pytest.Monkey
     silent.cancel()
     assert (error.reason, str(error).count("the name kubernetes.default.svc could not be resolved")) == ("deadline", 1)
     assert "/etc/resolv.conf" in error.trouble.remedy
-
-
-# issue 7, line 11
-async def test_an_address_that_swallows_what_is_sent_to_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_api, "CONNECT_SECONDS", 0.1)
-
-    async def hang(*_: object, **__: object) -> None:
-        await asyncio.sleep(60)
-
-    monkeypatch.setattr(Connector, "_wrap_create_connection", hang)
-    error = await failure_of(api("http://127.0.0.1:9").list(PODS, {}))
-    assert (error.reason, str(error).count("nothing comes back")) == ("deadline", 1)
-    assert "NetworkPolicy" in error.trouble.remedy
 
 
 # issue 7, line 41
