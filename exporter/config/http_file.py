@@ -2,8 +2,6 @@
 
 https://prometheus.io/docs/prometheus/latest/configuration/configuration/#scrape_config describes the form. What this
 program cannot do (OAuth 2, proxies, redirects) is refused, never ignored.
-
-Tests: tests/config/test_named_files.py.
 """
 
 from base64 import b64encode

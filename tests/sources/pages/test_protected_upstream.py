@@ -9,17 +9,14 @@ import sys
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from aiohttp import web
 
-from exporter.config.named_files import read_node_files
 from exporter.config.tls import ServerTls, server_context
-from exporter.errors import ConfigError
 from tests.support.certificates import Authority
-from tests.support.exporter import PATHS, Start, config_of
+from tests.support.exporter import PATHS, Start
 from tests.support.simulated import SimulatedNode
 
 PASSWORD = "pass-Wörd with blank"
@@ -148,50 +145,6 @@ async def test_tls(start: Start, upstream: Upstream, more: dict[str, object], wo
     status, why = await (await start(dcgm_url=upstream.url, dcgm_http_config=path)).get("/gpu/metrics")
     assert (status == 200) is works, why
     assert says in why
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ({"basic_auth": {"username": "a"}, "authorization": {"credentials": "b"}}, "cannot both be given"),
-        ({"basic_auth": {"password": PASSWORD}}, "username is missing"),
-        ({"basic_auth": {"username": "a", "password": PASSWORD, "password_file": "x"}}, "cannot both be given"),
-        ({"basic_auth": {"username": "a", "password_file": "x"}}, "cannot be read"),
-        ({"basic_auth": {"username": "a", "password_file": "two-lines"}}, "one line"),
-        ({"basic_auth": {"username": "a", "passwort": PASSWORD}}, "'passwort' is not a key"),
-        ({"authorization": {"type": "Bearer"}}, "credentials is missing"),
-        ({"authorization": {"credentials": "of\ntwo lines"}}, "credentials must be one line"),
-        ({"authorization": {"type": "Basic", "credentials": "x"}}, "use basic_auth"),
-        ({"authorization": {"type": "a b", "credentials": "x"}}, "one word"),
-        ({"follow_redirects": True}, "must be false"),
-        ({"oauth2": {}}, "'oauth2' is not a key"),
-        ({"proxy_url": "http://proxy"}, "'proxy_url' is not a key"),
-        ({"http_headers": {"Host": {"values": ["x"]}}}, "is no header that can be sent"),
-        ({"http_headers": {"X-A": {"values": ["x\r\ny: z"]}}}, "is no header that can be sent"),
-        ({"tls_config": {"cert_file": "client.pem"}}, "cert_file and key_file go together"),
-        ({"tls_config": {"ca_file": "two-lines"}}, "holds no certificate authority"),
-        ({"tls_config": {"ca_file": "no-such"}}, "No such file"),
-        # issue 7, line 25
-        ({"tls_config": {"ca_file": "fifo"}}, "it is a FIFO, not a file"),
-        ({"basic_auth": {"username": "a", "password_file": "fifo"}}, "it is a FIFO, not a file"),
-        ({"tls_config": []}, "it must hold keys and values"),
-    ],
-    ids=str,
-)
-async def test_a_file_that_cannot_be_used(upstream: Upstream, content: dict[str, Any], says: str) -> None:
-    (upstream.folder / "two-lines").write_text("a\nb\n")
-    os.mkfifo(upstream.folder / "fifo")
-    with pytest.raises(ConfigError) as error:
-        read_node_files(config_of(dcgm_http_config=upstream.write(**content)))
-    assert says in str(error.value)
-    assert str(error.value).startswith("--dcgm.http-config: ")
-    assert PASSWORD not in str(error.value)
-
-
-async def test_a_user_in_the_url_and_in_the_file(upstream: Upstream) -> None:
-    path = upstream.write(authorization={"credentials": TOKEN})
-    with pytest.raises(ConfigError, match="in one place"):
-        read_node_files(config_of(dcgm_url="http://me:secret@127.0.0.1:9/metrics", dcgm_http_config=path))
 
 
 async def test_no_secret_is_shown(start: Start, upstream: Upstream, simulated: SimulatedNode, tmp_path: Path) -> None:
