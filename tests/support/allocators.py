@@ -52,7 +52,7 @@ def fill_with_all_shapes(world: World) -> frozenset[str]:
     return frozenset(found)
 
 
-_DRAWS = 300
+_DRAWS = 30
 _MOST_SEATS = 2
 
 
