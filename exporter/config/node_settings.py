@@ -2,7 +2,7 @@
 
 A new setting is one field here (or in page_settings.py or common.py). A part that reads it is given its group.
 
-Tests: tests/config/test_settings.py.
+Tests: tests/config/test_config.py, tests/config/test_settings.py.
 """
 
 from dataclasses import dataclass, field

@@ -3,7 +3,7 @@
 A shape stays the same from scrape to scrape. So it is read once (shape_reader.py), and after that only compared. It
 does not depend on owners, who come in with the layout (labelled_block.py).
 
-Tests: tests/exposition/test_cuts.py.
+Tests: tests/exposition/test_join.py.
 """
 
 from collections.abc import Mapping, Sequence

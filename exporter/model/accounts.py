@@ -1,6 +1,6 @@
 """Accounts: the amounts that containers have had of the node's GPUs. Accounting keeps them, and outputs show them.
 
-Tests: tests/accounts/test_ledger.py.
+Tests: tests/accounts/test_out_of_memory.py.
 """
 
 from collections.abc import Mapping

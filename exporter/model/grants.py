@@ -3,7 +3,7 @@
 An allocator is a scheduler with a device plugin of its own, whose device ids do not say which GPU a container has
 (ownership/allocators).
 
-Tests: tests/outputs/test_granted.py.
+Tests: tests/ownership/test_words.py.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The empty mapping that nobody can fill, for values that have nothing yet.
 
-Tests: tests/accounts/test_two_hours.py.
+Tests: tests/ownership/test_owners.py.
 """
 
 from collections.abc import Mapping

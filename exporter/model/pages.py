@@ -1,6 +1,6 @@
 """Pages of samples, before and after they are joined with owners; and their subjects, which have an order.
 
-Tests: tests/exposition/test_join.py.
+Tests: tests/ownership/test_many_devices.py.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence

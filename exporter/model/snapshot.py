@@ -2,7 +2,7 @@
 
 Every list of devices has each device once, in stable order.
 
-Tests: tests/outputs/test_findings.py.
+Tests: tests/outputs/test_otlp.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@
 A node calls them in this order, and each of them in the order of its parts. Part of a node is also what shows its
 health, beats, or goes on after a reload.
 
-Tests: tests/node/test_steps.py.
+Tests: tests/node/test_sources.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The small parts of a look: what some sources and rules add to it.
 
-Tests: tests/node/test_steps.py.
+Tests: tests/node/test_sources.py, tests/node/test_kernel_log.py.
 """
 
 import time

@@ -1,6 +1,6 @@
 """What `doctor` says of pages: what DCGM they are of, and what became of their samples.
 
-Tests: tests/outputs/test_findings.py.
+Tests: tests/doctor/test_doctor.py.
 """
 
 from collections.abc import Iterator

@@ -4,7 +4,7 @@ Each watch has a row for each GPU, whole or cut, and none for MIG instances (its
 by the XIDs that it has seen since its start, which it never forgets, and by clocks that were lowered within the last
 minute (its modules/health/DcgmHealthWatch.cpp). Here presently lowered clocks count.
 
-Tests: tests/simulator/test_failure.py.
+Tests: tests/node/test_dcgm_health.py.
 """
 
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ The families depend on the counters file, too. The shell version has no such fil
   second;
 - full: the file that this project's daemonset.yaml gives to dcgm-exporter.
 
-Tests: tests/simulator/test_counters.py.
+Tests: tests/simulator/test_node.py, tests/simulator/test_links.py.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Each running container has a process for each of its devices.
 
-Tests: tests/simulator/test_node.py.
+Tests: tests/simulator/test_allocators.py.
 """
 
 import shutil

@@ -1,6 +1,6 @@
 """A simulated Kubernetes API of a world's pods and ResourceSlices, which answers as a recorded 1.36 did.
 
-Tests: tests/simulator/test_node.py.
+Tests: tests/simulator/test_allocators.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The parts of a simulated node: GPUs of two models with their MIG instances, and pods with their containers.
 
-Tests: tests/simulator/test_node.py.
+Tests: tests/simulator/test_allocators.py.
 """
 
 from collections import Counter

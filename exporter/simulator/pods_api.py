@@ -7,7 +7,7 @@ It behaves as a recorded kubelet did (1.36.2):
 - DELETED carries only name, namespace and uid;
 - a new pod with an old pod's name is ADDED 69 ms after the old pod is DELETED.
 
-Tests: tests/simulator/test_kubelet.py.
+Tests: tests/simulator/test_allocators.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A whole simulated node: a world, and the servers that show it. The exporter cannot tell that it is simulated.
 
-Tests: tests/simulator/test_node.py.
+Tests: tests/simulator/test_allocators.py.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Its form is that of kubernetes' pkg/kubelet/cm/devicemanager/checkpoint/checkpoi
 ContainerAllocateResponses (device plugin API v1beta1, api.proto), of which only the variables are here. The checksum is
 made up: it is a hash of Go's own dump of the data.
 
-Tests: tests/simulator/test_node.py.
+Tests: tests/simulator/test_allocators.py.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """Long work on the event loop: the pure core works in slices, and other tasks run in between.
 
-Tests: tests/node/test_steps.py.
+Tests: tests/node/test_large_pages.py.
 """
 
 import asyncio

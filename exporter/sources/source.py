@@ -2,7 +2,7 @@
 
 A source that is not there is an object like the others: it knows nothing, and its health says why.
 
-Tests: tests/sources/test_cdi.py.
+Tests: tests/sources/test_polled.py, tests/sources/test_claim_access.py.
 """
 
 import asyncio

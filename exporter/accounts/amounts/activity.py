@@ -10,7 +10,7 @@ known, all of that time is divided at once. Without NVML every owner is as activ
 The moment since when an owner is idle follows from these amounts: idle time sets it, other time clears it. Time that
 nobody saw changes nothing, up to --accounting.keep, so that it survives a restart of the exporter.
 
-Tests: tests/accounts/test_two_hours.py, tests/accounts/test_standing_pages.py.
+Tests: tests/accounts/test_idle_since.py, tests/accounts/test_kernels.py.
 """
 
 from collections import Counter

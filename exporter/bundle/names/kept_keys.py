@@ -1,6 +1,6 @@
 """Names of resources, labels and annotations that everybody has, and that decide: allocators' and vendors' own.
 
-Tests: tests/bundle/names/test_random_worlds.py.
+Tests: tests/bundle/names/test_hostile_names.py.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 The answer is an array like a node's. So a header names the missing nodes, whose last objects are too old and left out.
 
-Tests: tests/cluster/test_many_rows.py.
+Tests: tests/cluster/test_role.py, tests/cluster/test_many_rows.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """A look at the cluster, from which every answer is made, and the texts that several answers have.
 
-Tests: tests/cluster/test_many_rows.py.
+Tests: tests/cluster/test_role.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """/metrics/nodes: pods and the GPUs that they hold, a family for each node, as the node's own exporter writes it.
 
-Tests: tests/cluster/test_many_rows.py.
+Tests: tests/cluster/test_role.py.
 """
 
 from exporter.cluster.outputs.look import ClusterLook, answered, missing_header, why_nothing

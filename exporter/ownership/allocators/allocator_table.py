@@ -22,7 +22,7 @@ node has only one GPU. These facts come from the allocators' own sources:
 A new allocator is a row of `ALLOCATORS`. A user's rule comes before all rows, so a user can say that ids name their own
 devices.
 
-Tests: tests/ownership/allocators/test_other_allocators.py.
+Tests: tests/ownership/test_words.py, tests/ownership/allocators/test_other_allocators.py.
 """
 
 import re

@@ -1,6 +1,6 @@
 """What an allocator's annotation says: devices and parts of devices, by container.
 
-Tests: tests/ownership/test_words.py.
+Tests: tests/ownership/allocators/test_hami.py.
 """
 
 import math
