@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 
 from exporter.operator.objects.kinds import (
     BY_NAME,
@@ -252,7 +253,7 @@ class Api:
         headers = {"Authorization": "Bearer admin", "Content-Type": kind}
         async with self._session.request(method, self.url + path, json=body, headers=headers) as response:
             is_json = response.content_type == "application/json"
-            return response.status, await response.json() if is_json else await response.text()
+            return response.status, await response.json(loads=msgspec.json.decode) if is_json else await response.text()
 
 
 def _unchecked() -> ssl.SSLContext:

@@ -41,7 +41,8 @@ class Collector:
         return is_served and owner["uid"] not in uids
 
     def _note(self, change: Change) -> None:
-        self._has_work |= change.what == DELETED or "ownerReferences" in change.item["metadata"]
+        before = change.before["metadata"].get("ownerReferences") if change.before else None
+        self._has_work |= change.what == DELETED or change.item["metadata"].get("ownerReferences") != before
         if change.what == DELETED and change.key.resource == DEFINITION.resource:
             for key, _ in tuple(self._store.all(change.key.name)):
                 self._store.drop(key)

@@ -108,7 +108,9 @@ class Kinds:
 
     def of_object(self, api_version: str, name: str) -> Kind | None:
         """The kind that an object or an owner reference names."""
-        return next((kind for kind in self if kind.api_version == api_version and kind.name == name), None)
+        group, _, version = api_version.rpartition("/")
+        kinds = self._by_path.values()
+        return next((kind for kind in kinds if (kind.name, kind.group, kind.version) == (name, group, version)), None)
 
 
 def shown(kind: Kind, item: Object) -> Object:
