@@ -24,20 +24,6 @@ from tests.support.real_api import Object
 from tests.support.waiting import until
 
 
-async def test_what_the_exporters_of_two_nodes_say(start: Start, make: Make) -> None:
-    one, other = await start(node_name="a"), await start(node_name="b")
-    source = make(("a", one.base), ("", other.base), ("c", "http://127.0.0.1:1"))
-    assert source.view.missing == tuple(sorted(["a", other.base.removeprefix("http://"), "c"]))
-    await round_of(source)
-    view = source.view
-    assert view is source.view
-    assert list(view.nodes) == ["a", "b", "c"]
-    assert view.missing == ("c",)
-    assert view.nodes["a"].devices
-    assert view.nodes["c"].trouble is not None
-    assert view.nodes["c"].trouble.reason == "refused"
-
-
 async def test_a_node_without_its_kubelets_word_does_not_look_idle(start: Start, make: Make) -> None:
     one = await start(node_name="a", kubelet_socket="/nowhere/kubelet.sock")
     source = make(("a", one.base))
