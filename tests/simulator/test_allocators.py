@@ -101,7 +101,7 @@ def test_the_kubelet_picks_ids_of_any_gpu(kind: type[SimulatedAllocator], time: 
 def test_an_allocator_promises_more_than_there_is_only_if_it_is_told_to(scaling: float, time: Time) -> None:
     world = World(gpus=2, allocator=Hami(scaling=scaling), clock=time, seed=5)
     most = 0.0
-    for _ in range(300):
+    for _ in range(100):
         time.sleep(5)
         world.live()
         memory: defaultdict[str, float] = defaultdict(float)
@@ -239,7 +239,7 @@ def test_a_reservation_pod_holds_a_gpu_as_long_as_others_have_parts_of_it(
     world = World(gpus=4, allocator=kind(), clock=time, seed=5)
     groups: defaultdict[str, set[str]] = defaultdict(set)  # by GPU
     sizes = set()
-    for _ in range(200):
+    for _ in range(100):
         time.sleep(5)
         world.live()
         reserved: dict[str, str] = {}  # groups, and their GPUs

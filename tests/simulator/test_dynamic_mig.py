@@ -19,7 +19,7 @@ def held_slices(world: World) -> list[int]:
 def test_instances_come_and_go_with_their_claims_and_ids_come_again(tmp_path: Path) -> None:
     world = World(gpus=1, claims=1, dynamic=1, seed=5, clock=lambda: 0)
     profiles, uuids, ids, was_whole = set(), set(), [], False
-    for number in range(200):
+    for number in range(100):
         if not number % 5:
             world.pods = ()
         world.step()

@@ -108,10 +108,10 @@ def test_what_is_typed_a_counter_never_falls(time: Time, speed: float) -> None:
     ]
     last = [counters(each.page()) for each in shown]
     first = last
-    for moment in range(45):
-        time.sleep(255.4)
+    for moment in range(15):
+        time.sleep(766.2)
         world.live()
-        if moment == 22:
+        if moment == 7:
             cut = next(gpu for gpu in world.gpus if gpu.instances)
             world.recut(cut, ("4g.40gb", "3g.40gb"))
             world.recut(world.gpus[-1], MIXED)
@@ -131,7 +131,7 @@ def test_power_times_time_is_energy_to_the_digit(time: Time) -> None:
     world = World(gpus=4, shared=1, mig=1, seed=5, clock=time)
     dcgm = SimulatedDcgm(world, with_parents=True)
     wanted: dict[str, int] | None = None
-    for second in range(900):
+    for second in range(300):
         page = families(dcgm.page())
         energy = {labels: int(value) for labels, value in page[ENERGY].items()}
         wanted = wanted or energy
@@ -160,7 +160,7 @@ def test_five_gpus_draw_no_more_than_they_can(time: Time, speed: float) -> None:
 def test_what_is_seen_does_not_depend_on_who_looks(time: Time) -> None:
     worlds = [World(gpus=4, shared=1, mig=1, seed=9, clock=time) for _ in range(2)]
     often, seldom = (SimulatedDcgm(world, generation="4.8", counters="full") for world in worlds)
-    for moment in range(300):
+    for moment in range(120):
         time.sleep(1.37)
         often.page()
         if moment % 40 == 0:
@@ -177,8 +177,8 @@ def test_memory_adds_up(time: Time, generation: str) -> None:
     if generation == "4.9":
         names = ("CAPACITY_BYTES", "USED_BYTES", "FREE_BYTES", "RESERVED_BYTES")
     seen = set()
-    for _ in range(40):
-        time.sleep(150)
+    for _ in range(15):
+        time.sleep(400)
         world.live()
         page = families(dcgm.page())
         for labels in page[f"DCGM_FI_DEV_FB_{names[0]}"]:
@@ -308,7 +308,7 @@ def test_an_xid_sticks(time: Time) -> None:
 def test_the_node_is_never_empty_for_long(time: Time, shape: dict[str, int]) -> None:
     world = World(gpus=8, seed=6, clock=time, **shape)  # type: ignore[arg-type]
     held = []
-    for _ in range(1000):
+    for _ in range(300):
         world.live()
         held.append(world.used_share)
     assert min(held) >= 0.25
@@ -319,8 +319,8 @@ def test_the_node_is_never_empty_for_long(time: Time, shape: dict[str, int]) -> 
 # issue 9, A: now and then a crash with an XID, and a thermal slowdown
 def test_a_node_has_its_bad_moments_and_they_are_few(time: Time) -> None:
     world = World(gpus=8, shared=2, mig=1, seed=1, clock=time)
-    for _ in range(2 * 720):
-        time.sleep(5)
+    for _ in range(2 * 240):
+        time.sleep(15)
         world.live()
     events = [board.events for board in world.machine.boards.values()]
     assert 5 < sum(map(len, world.machine.xids.values())) < 80
