@@ -342,7 +342,8 @@ def _shares_of(container: Container, claimed: dict[str, str]) -> dict[str, float
     """How much a container holds of each device; of a GPU's UUID with `::` in quarters."""
     if container.parts:
         return {f"{part.uuid}::": REPLICAS * min(1.0, part.of_memory) for part in container.parts}
-    return {**(Counter(_devices_of(container, claimed)) | Counter(f"{uuid}::" for uuid in container.uses))}
+    held = Counter(_devices_of(container, claimed))
+    return {**(held | Counter(f"{uuid}::" for uuid in container.uses) if container.uses else held)}
 
 
 def _devices_of(container: Container, claimed: dict[str, str]) -> Iterator[str]:

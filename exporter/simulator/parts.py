@@ -5,7 +5,7 @@ Tests: tests/simulator/test_allocators.py.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from exporter.model.devices import CORES, Claim
@@ -296,6 +296,7 @@ class Pod:
         work: its workload (job_phases.py) and the seed of it. The pods of a job share a seed, and so work in step.
             None: the controller's name says the workload.
         began: when it began, in seconds of its node's life, which may be below 0; None: when the node first has it.
+        devices: the ids of the devices that its containers hold; for a claim, the device's name in its pool.
     """
 
     namespace: str
@@ -314,6 +315,17 @@ class Pod:
     created: int = 1_700_000_000
     work: tuple[str, str] | None = None
     began: float | None = None
+    devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        devices = list[str]()
+        for container in self.containers:
+            if not container.is_reservation:
+                devices += (device_id for _, device_id in container.devices)
+                devices += (claim.device for claim in container.claims)
+                devices += container.chosen
+        # a cluster's scheduler asks for them hundreds of times
+        object.__setattr__(self, "devices", tuple(devices))
 
     @property
     def has_ended(self) -> bool:
@@ -346,14 +358,3 @@ class Pod:
         labels = (*self.labels, *self.note.labels)
         return replace(self, labels=labels, annotations=(*self.annotations, *self.note.annotations), note=None)
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The ids of the devices that its containers hold; for a claim, the device's name in its pool."""
-        devices = list[str]()
-        for container in self.containers:
-            if container.is_reservation:
-                continue
-            devices += (device_id for _, device_id in container.devices)
-            devices += (claim.device for claim in container.claims)
-            devices += container.chosen
-        return tuple(devices)
