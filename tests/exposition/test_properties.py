@@ -46,7 +46,7 @@ def joiner_of(policy: LabelPolicy, *, all_families: bool = True) -> Joiner:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     bodies=st.one_of(st.lists(pages, max_size=3), st.lists(tidy_pages(), min_size=1, max_size=2)),
     policy=policies,
@@ -90,7 +90,7 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
             assert Counter(joined.rejected) == rejected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(bodies=st.lists(pages, max_size=2), policy=policies, owners=owner_states())
 def test_what_goes_out_parses_to_what_our_reader_sees(bodies: list[bytes], policy: LabelPolicy, owners: Owners) -> None:
     text = joiner_of(policy).join(bodies, attribution_of(owners, policy)).body.decode()
@@ -123,7 +123,7 @@ def plain(value: str) -> str:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(sampled=st.lists(rows(attributed=False), max_size=12), owners=owner_states())
 def test_every_valid_sample_goes_out_once_per_owner_with_its_bytes(sampled: list[Row], owners: Owners) -> None:
     policy = LabelPolicy()

@@ -24,7 +24,7 @@ from exporter.sources.node_inventory import Inventories, NoInventory
 
 CLAIMS = 40
 GPUS = tuple(InventoryGpu(uuid=f"GPU-{number}", device=f"nvidia{number}") for number in range(4))
-FAMILIES = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE")
+FAMILIES = ("DCGM_FI_DEV_FB_USED",)
 PAGE = "".join(
     f'{family}{{gpu="{at % 4}",UUID="GPU-{at % 4}",GPU_I_ID="{at // 4}",GPU_I_PROFILE="1g.10gb"}} {at}\n'
     for family in FAMILIES
@@ -84,7 +84,7 @@ states = st.tuples(
 
 
 @pytest.mark.history
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(states, min_size=2, max_size=6))
 def test_after_any_changes_everything_is_that_of_a_new_start(history: list[tuple]) -> None:  # type: ignore[type-arg] # as drawn
     policy = LabelPolicy(has_claims=True)
