@@ -166,7 +166,7 @@ def test_names_are_kept_with_the_page_that_has_them_and_no_longer() -> None:
 
 
 # issue 7, line 39
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     bodies=st.lists(st.one_of(pages, tidy_pages()), min_size=2, max_size=5),
     policy=policies,
