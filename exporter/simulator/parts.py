@@ -357,4 +357,3 @@ class Pod:
             return replace(self, note=None)
         labels = (*self.labels, *self.note.labels)
         return replace(self, labels=labels, annotations=(*self.annotations, *self.note.annotations), note=None)
-

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -13,16 +12,14 @@ import pytest
 from exporter._gen import podresources_v1_pb2 as v1
 from exporter.bundle.collecting import looking as looking_at
 from exporter.bundle.collecting.looking import CollectedMoments, collect
-from exporter.bundle.collecting.node_files import read_all
 from exporter.bundle.recording import PeerAnswer, RecordedMoment
 from exporter.node.first_look import look_at_now
 from exporter.ownership.allocators.allocator_table import ANNOTATIONS
 from exporter.simulator.allocators import ALLOCATORS
 from exporter.sources.hearing import LISTENER
 from exporter.sources.kubelet import device_checkpoint
-from tests.support.bundles import config_of_node
+from tests.support.bundles import MomentsMade, config_of_node
 from tests.support.simulated import Container, SimulatedNode, World
-from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -101,28 +98,19 @@ async def test_an_allocator_and_what_its_plugin_answered() -> None:
 
 
 @pytest.fixture
-def moments_made(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The times at which moments were made: their files are read last."""
-    times: list[float] = []
-
-    def reads(*of_node: Any) -> Any:
-        times.append(time.monotonic())
-        return read_all(*of_node)
-
-    monkeypatch.setattr(looking_at, "read_all", reads)
-    return times
+def moments_made(monkeypatch: pytest.MonkeyPatch) -> MomentsMade:
+    return MomentsMade(monkeypatch)
 
 
-async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode, moments_made: list[float]) -> None:
+async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode, moments_made: MomentsMade) -> None:
     """A pod goes while it looks."""
     over = asyncio.Event()
     how = {"for_seconds": 600.0, "is_over": over, "kubelet_max_age": "100ms"}
     looking = asyncio.create_task(collected_of(mixed, labels_pod_uid="on", **how))
-    await until(lambda: bool(moments_made))
+    await moments_made.more(1)
     gone = mixed.world.pods[0]
     mixed.world.remove(gone)
-    made = len(moments_made)
-    await until(lambda: len(moments_made) > made + 4)
+    await moments_made.more(5)
     over.set()
     collected = await looking
     first, *_, last = collected.moments
@@ -140,7 +128,7 @@ async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode, moments_
 
 
 async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(
-    mixed: SimulatedNode, moments_made: list[float]
+    mixed: SimulatedNode, moments_made: MomentsMade
 ) -> None:
     page_pod = mixed.world.make.pod("gpu-operator", "dcgm-exporter", (Container(name="main"),), kind="DaemonSet")
     page_pod = replace(page_pod, ip="127.0.0.1")
@@ -149,10 +137,9 @@ async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(
     config = replace(config, dcgm=replace(config.dcgm, port=urlsplit(mixed.url).port or 0))
     over = asyncio.Event()
     looking = asyncio.create_task(collect(config, for_seconds=600.0, every_seconds=0.2, is_over=over))
-    await until(lambda: bool(moments_made))
+    await moments_made.more(1)
     mixed.world.remove(page_pod)
-    made = len(moments_made)
-    await until(lambda: len(moments_made) > made + 4)
+    await moments_made.more(5)
     over.set()
     first, *_, last = (await looking).moments
     assert [answer.peer for answer in first.answers].count("page") == 1

@@ -10,10 +10,10 @@ from tests.fuzz import annotations
 
 
 # issue 24, "Must show" 4
-@pytest.mark.timeout(300)
-def test_a_hundred_thousand_mutated_annotations() -> None:
-    words = annotations.check_mutated(100_000, seed=24)
-    assert words > 3_000, "too many of them are broken to show anything"
+def test_twenty_thousand_mutated_annotations() -> None:
+    """`make fuzz` tries more of them."""
+    words = annotations.check_mutated(20_000, seed=24)
+    assert words > 600, "too many of them are broken to show anything"
 
 
 # issue 24, "Must show" 4

@@ -16,7 +16,7 @@ from tests.fuzz import annotations, decoders, device_ids, engine, exposition
 from tests.support.places import ROOT
 
 IN_CI = os.environ.get("CI") == "true"
-SECONDS = 10 if IN_CI else 5
+SECONDS = 10 if IN_CI else 1
 
 
 @pytest.mark.timeout(SECONDS + 120)

@@ -34,7 +34,7 @@ from tests.support.node_parts import source_of
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.places import ROOT
 from tests.support.simulated import SimulatedNode, World
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import until
 
 ONE, TWO = "GPU-00000001-1111-2222-3333-444455556666", "GPU-00000002-1111-2222-3333-444455556666"
 TRAIN = Owner(namespace="ml", pod="train", container="main")
@@ -231,14 +231,13 @@ async def test_over_http_it_tells_of_every_gpu_once_it_is_on_and_needs_no_share(
         processes = measuring._sources[0].processes if measuring._sources else None
         assert not any(each.command or each.user for each in (processes.by_pid if processes else {}).values())
     async with running(config_of(**places, processes_expose="on")) as exporter:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                status, text = await exporter.get("/processes")
-                if status == 200:
-                    break
-                assert status == 503
-                await asyncio.sleep(0.05)
-        found = validated(text)
+
+        async def answer() -> str:
+            status, text = await exporter.get("/processes")
+            assert status in (200, 503)
+            return text if status == 200 else ""
+
+        found = validated(await until(answer))
         (hostile,) = [row for row in found if row["pid"] == int(proc.name)]
         assert hostile["command"].startswith("python3 --token=\ufffd\x1b]0;mine\x07 yyy")
         assert len(hostile["command"]) <= MOST_COMMAND_BYTES
@@ -254,13 +253,14 @@ async def test_over_http_it_tells_of_every_gpu_once_it_is_on_and_needs_no_share(
 async def test_without_the_hosts_processes_it_says_what_is_missing(node: SimulatedNode) -> None:
     (node.root / "proc/1/cgroup").unlink()
     places = {"kubelet_socket": str(node.socket), "dcgm_url": node.url, "root": str(node.root), "nvml_mode": "auto"}
-    async with running(config_of(**places, processes_expose="on")) as exporter, asyncio.timeout(PATIENCE_SECONDS):
-        while True:
+    async with running(config_of(**places, processes_expose="on")) as exporter:
+
+        async def names_it() -> bool:
             status, text = await exporter.get("/processes")
             assert status == 503
-            if "hostPID" in text:
-                break
-            await asyncio.sleep(0.05)
+            return "hostPID" in text
+
+        await until(names_it)
 
 
 async def test_a_reload_turns_it_on_and_off(node: SimulatedNode) -> None:
@@ -272,16 +272,16 @@ async def test_a_reload_turns_it_on_and_off(node: SimulatedNode) -> None:
         for word in ("on", "off", "on"):
             now = word
             await service.reload()
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while True:
-                    snapshot = await service.collect(None, processes.OUTPUT.needs)
-                    made = answer_of(processes.OUTPUT, Look(snapshot=snapshot))
-                    if made.status == {"on": 200, "off": 403}[word]:
-                        break
-                    await asyncio.sleep(0.05)
+            status = {"on": 200, "off": 403}[word]
+
+            async def has_turned(status: int = status) -> bool:
+                snapshot = await service.collect(None, processes.OUTPUT.needs)
+                return answer_of(processes.OUTPUT, Look(snapshot=snapshot)).status == status
+
+            await until(has_turned)
             for _ in range(3):  # and so it stays
                 snapshot = await service.collect(None, processes.OUTPUT.needs)
-                assert answer_of(processes.OUTPUT, Look(snapshot=snapshot)).status == made.status
+                assert answer_of(processes.OUTPUT, Look(snapshot=snapshot)).status == status
                 host = snapshot.measured.host if snapshot.measured else None
                 assert word == "on" or not any(each.command for each in (host.by_pid if host else {}).values())
                 node.write_processes()

@@ -7,7 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from exporter.bundle.collecting import looking
 from exporter.bundle.collecting.looking import CollectedMoments, collect
+from exporter.bundle.collecting.node_files import read_all
 from exporter.bundle.collecting.safe_settings import recorded_settings
 from exporter.bundle.nvml_calls import CallRecorder
 from exporter.bundle.recording import RecordedCall, Recording
@@ -15,6 +19,7 @@ from exporter.config.node_settings import Config
 from exporter.simulator.replay.replay_node import ReplayNode
 from tests.support.exporter import config_of
 from tests.support.simulated import SimulatedNode
+from tests.support.waiting import until
 
 
 class HearsNvml:
@@ -31,6 +36,24 @@ class HearsNvml:
         pass
 
     answered = failed = listed = changed = logged = _nothing
+
+
+class MomentsMade:
+    """How many moments of a bundle have been made: the files of each are read last."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+
+        def reads(*of_node: Any) -> Any:
+            self.count += 1
+            return read_all(*of_node)
+
+        patch.setattr(looking, "read_all", reads)
+
+    async def more(self, number: int) -> None:
+        """Wait until so many more have been made."""
+        enough = self.count + number
+        await until(lambda: self.count >= enough, why=lambda: f"{self.count} of {enough} moments")
 
 
 def recording_of(config: Config, collected: CollectedMoments) -> Recording:

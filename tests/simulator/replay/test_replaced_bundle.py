@@ -11,6 +11,8 @@ from itertools import zip_longest
 from math import isclose
 from pathlib import Path
 
+import pytest
+
 from exporter.bundle import archive
 from exporter.bundle.collecting.looking import collect
 from exporter.bundle.names.replacing import replaced
@@ -18,6 +20,7 @@ from exporter.bundle.recording import RecordedMoment, Recording
 from exporter.simulator.simulated_node import SAMPLE_SECONDS
 from tests.simulator.replay.test_replay_node import PAGES, REPORT, simulated
 from tests.support.bundles import (
+    MomentsMade,
     config_of_node,
     findings_in,
     in_recorded_words,
@@ -29,8 +32,7 @@ from tests.support.exporter import running
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
 
-FOR_SECONDS = 8.0
-EVERY_SECONDS = 2.0
+EVERY_SECONDS = 1.0
 HERE = {"web.listen-address": ("127.0.0.1:0",)}
 
 
@@ -66,22 +68,25 @@ async def alive(node: SimulatedNode) -> None:
         await asyncio.sleep(SAMPLE_SECONDS)
 
 
-async def recorded() -> tuple[Recording, str]:
+async def recorded(made: MomentsMade) -> tuple[Recording, str]:
     """What `doctor --bundle --for` collects of a node whose pods come and go, and which loses a GPU; its root."""
     world = World(gpus=8, mig=1, shared=2, claims=2, dynamic=1, seed=11)
     async with simulated(world, "hal9000-anna") as node:
         config = config_of_node(node)
         config = replace(config, node=replace(config.node, name="hal9000-host"))
         living = asyncio.create_task(alive(node))
-        collecting = asyncio.create_task(collect(config, for_seconds=FOR_SECONDS, every_seconds=EVERY_SECONDS))
-        await asyncio.sleep(EVERY_SECONDS * 1.5)
+        over = asyncio.Event()
+        collecting = asyncio.create_task(collect(config, for_seconds=600.0, every_seconds=EVERY_SECONDS, is_over=over))
+        await made.more(2)
         node.failure.fail()
         node.failure.look(node.processes.pids)
         assert node.failure.gpu
         node.write_processes()
-        await asyncio.sleep(EVERY_SECONDS)
+        await made.more(2)
         world.step()
         node.write_processes()
+        await made.more(2)
+        over.set()
         collected = await collecting
         living.cancel()
         return recording_of(config, collected), str(node.root)
@@ -92,8 +97,8 @@ def holders(page: bytes) -> set[bytes]:
     return set(re.findall(rb',pod="([^"]+)"', page))
 
 
-async def test_what_was_said_comes_back_under_the_users_names(tmp_path: Path) -> None:
-    recording, root = await recorded()
+async def test_what_was_said_comes_back_under_the_users_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording, root = await recorded(MomentsMade(monkeypatch))
     assert len(recording.moments) > 3
     first, *_, last = (moment.outputs["/gpu/metrics"] for moment in recording.moments)
     assert holders(first) != holders(last)
