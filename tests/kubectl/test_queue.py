@@ -12,17 +12,15 @@ from exporter.kubectl.queue_objects import KAI, KUEUE, QueueQuota, of_cluster_qu
 from exporter.kubectl.queue_table import lines_of, table
 from exporter.model.device_row import DeviceRow
 from exporter.model.states import DeviceState
-from tests.support.api_server.kinds import Kind
-from tests.support.api_server.server import SimulatedApiServer
 from tests.support.kubectl_gpu import JANE, GpuCluster
-from tests.support.real_api import IS_REAL
+from tests.support.real_api import anything
 
 KUEUE_API, KAI_API = "kueue.x-k8s.io", "scheduling.run.ai"
 OF_KUEUE = f"{KUEUE_API}/v1beta1"
-KINDS = (
-    Kind(group=KUEUE_API, version="v1beta1", name="ClusterQueue", plural="clusterqueues", namespaced=False),
-    Kind(group=KUEUE_API, version="v1beta1", name="LocalQueue", plural="localqueues"),
-    Kind(group=KAI_API, version="v2", name="Queue", plural="queues", namespaced=False),
+DEFINITIONS = (
+    anything(OF_KUEUE, "ClusterQueue", "clusterqueues", scope="Cluster"),
+    anything(OF_KUEUE, "LocalQueue", "localqueues"),
+    anything(f"{KAI_API}/v2", "Queue", "queues", scope="Cluster"),
 )
 READ_QUEUES = {"apiGroups": [KUEUE_API, KAI_API], "resources": ["*"], "verbs": ["get", "list"]}
 READ_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
@@ -97,40 +95,34 @@ def pending(name: str, *, gpus: int = 2, labels: Object | None = None, gates: tu
 @pytest.fixture
 def queues(cluster: GpuCluster) -> Iterator[GpuCluster]:
     """The cluster with Kueue and KAI: pods of serving are in a queue of the first, those of notebooks of the second."""
-    if IS_REAL:
-        pytest.skip("a real API server has no such kinds")
     api = cluster.api
-    assert isinstance(api, SimulatedApiServer)
     rules = api.rules
-    for kind in KINDS:
-        api.kinds.add(kind)
-    put = [cluster_queue("research"), local_queue("serving", "user-queue", "research"), kai_queue("batch", 6)]
-    put += [
-        pending("waits", labels={"kueue.x-k8s.io/queue-name": "user-queue"}),
-        pending(
-            "is-gated", gpus=8, labels={"kueue.x-k8s.io/queue-name": "user-queue"}, gates=("kueue.x-k8s.io/admission",)
-        ),
+    of_kueue = {"kueue.x-k8s.io/queue-name": "user-queue"}
+    new = [
+        pending("waits", labels=of_kueue),
+        pending("is-gated", gpus=8, labels=of_kueue, gates=("kueue.x-k8s.io/admission",)),
         pending("needs-none", gpus=0),
     ]
-    for item in put:
-        api.put(item)
-    before: list[Object] = []
-    for node in cluster.nodes:
-        for pod in node.world.pods:
-            label_of = {"serving": "kueue.x-k8s.io/queue-name", "notebooks": "kai.scheduler/queue"}.get(pod.namespace)
-            as_it_was = api.get("Pod", pod.namespace, pod.name)
-            assert as_it_was is not None
-            before.append(as_it_was)
-            labels = {label_of: "user-queue" if pod.namespace == "serving" else "batch"} if label_of else {}
-            api.put({**as_it_was, "metadata": {**as_it_was["metadata"], "labels": labels}})
-    yield cluster
-    api.rules = rules
-    for item in before:
-        api.put({**item, "metadata": {"labels": {}, **item["metadata"]}})
-    for item in put:
-        cluster.remove(item["kind"], item["metadata"]["name"], item["metadata"].get("namespace", ""))
-    for kind in KINDS:
-        api.kinds.remove(kind.resource)
+    quotas = [cluster_queue("research"), local_queue("serving", "user-queue", "research"), kai_queue("batch", 6)]
+    label_of = {"serving": "kueue.x-k8s.io/queue-name", "notebooks": "kai.scheduler/queue"}
+    with cluster.with_kinds(*DEFINITIONS):
+        for item in (*quotas, *new):
+            api.put(item)
+        before: list[Object] = []
+        for node in cluster.nodes:
+            for pod in node.world.pods:
+                as_it_was = api.get("Pod", pod.namespace, pod.name)
+                assert as_it_was is not None
+                before.append(as_it_was)
+                label = label_of.get(pod.namespace)
+                labels = {label: "user-queue" if pod.namespace == "serving" else "batch"} if label else {}
+                api.put({**as_it_was, "metadata": {**as_it_was["metadata"], "labels": labels}})
+        yield cluster
+        api.rules = rules
+        for item in before:
+            api.put({**item, "metadata": {"labels": {}, **item["metadata"]}})
+        for item in new:
+            cluster.remove("Pod", item["metadata"]["name"], item["metadata"]["namespace"])
 
 
 def held(cluster: GpuCluster, namespace: str) -> int:
@@ -196,10 +188,8 @@ def test_of_one_namespace_it_says_so(queues: GpuCluster) -> None:
 @pytest.mark.real
 def test_a_name_of_both_schedulers_is_said(queues: GpuCluster) -> None:
     """Labels of pods name queues without their scheduler."""
-    assert isinstance(queues.api, SimulatedApiServer)
     queues.api.put(kai_queue("research", 3))
     ended = queues.gpu("queue")
-    queues.remove("Queue", "research", "")
     assert ended.err == ("not read: the quota of KAI Scheduler's queue research: a ClusterQueue has the same name\n")
     assert next(line for line in ended.out.splitlines() if line.startswith("research ")).split()[2] == "12"
 

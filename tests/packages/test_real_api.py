@@ -4,7 +4,6 @@ It is asked by server-side applies that store nothing (dryRun) and refuse fields
 exporter may ask for with the rights that these give is asked for.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
@@ -21,7 +20,7 @@ from tests.support.chart import CHART, merged, rendered
 from tests.support.chart_values import EXAMPLES, at
 from tests.support.manifests import Object, kustomized, objects_in, objects_of
 from tests.support.places import ROOT
-from tests.support.real_api import IS_REAL, RealServer
+from tests.support.real_api import IS_REAL, RealServer, anything
 from tests.support.waiting import until
 
 if not IS_REAL:
@@ -120,30 +119,6 @@ class Server(RealServer):
             status, answer = await self.ask("PATCH", f"{path}?{parameters}", item, kind=APPLY)
             assert status in (200, 201), (item["kind"], item["metadata"]["name"], answer["message"])
 
-    async def define(self, definition: Object) -> None:
-        """Serve a kind."""
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        status, answer = await self.ask("POST", path, definition)
-        assert status == 201, answer
-        spec = definition["spec"]
-        served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        async with asyncio.timeout(30):
-            while (await self.ask("GET", served))[0] != 200:
-                await asyncio.sleep(0.1)
-
-
-def definition(version: str, kind: str, plural: str) -> Object:
-    group, _, name = version.partition("/")
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    served = {"name": name, "served": True, "storage": True, "schema": schema}
-    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [served]},
-    }
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server() -> AsyncIterator[Server]:
@@ -154,7 +129,7 @@ async def server() -> AsyncIterator[Server]:
             await made.define(item)
         for version, kinds in THEIRS.items():
             for kind, plural in kinds.items():
-                await made.define(definition(version, kind, plural))
+                await made.define(anything(version, kind, plural))
         yield made
     finally:
         await made.stop()

@@ -24,6 +24,7 @@ from exporter.simulator import demo, simulated_node
 from exporter.simulator.parts import Pod
 from tests.support import quick_yaml
 from tests.support.api_server.containers import Container
+from tests.support.api_server.kinds import kinds_of
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
 from tests.support.certificates import Authority
@@ -113,6 +114,26 @@ class GpuCluster:
     def stop(self) -> None:
         self._background.run(self._stack.aclose())
         self._background.close()
+
+    @contextmanager
+    def with_kinds(self, *definitions: Object) -> Iterator[None]:
+        """Serve the kinds of these CustomResourceDefinitions until the block ends. Their objects go with them."""
+        api = self.api
+        if isinstance(api, RealApi):
+            for definition in definitions:
+                api.define(definition)
+            yield
+            for definition in definitions:
+                api.undefine(definition)
+            return
+        kinds = [kind for definition in definitions for kind in kinds_of(definition)]
+        for kind in kinds:
+            api.kinds.add(kind)
+        yield
+        for kind in kinds:
+            for item in api.all(kind.name):
+                self._background.run(self._drop(api, item))
+            api.kinds.remove(kind.resource)
 
     def put_service(
         self,

@@ -18,6 +18,7 @@ from typing import Any
 import aiohttp
 
 from tests.support.components import free_port
+from tests.support.waiting import until
 
 Object = dict[str, Any]
 _NAMED = os.environ.get("KUBEBUILDER_ASSETS", "")
@@ -32,6 +33,7 @@ HAS_MANAGER = IS_REAL and (ASSETS / MANAGER).exists()
 AUDITED_NAMESPACE = "operators"
 START_SECONDS = 120.0
 _ADMIN = "admin"
+_DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -172,6 +174,18 @@ class RealServer:
             text = await response.text()
             return response.status, json.loads(text) if text.startswith("{") else text
 
+    async def define(self, definition: Object) -> None:
+        """Serve the kind of a CustomResourceDefinition."""
+        status, answer = await self.ask("POST", f"/apis/{_DEFINITIONS}", definition)
+        assert status == 201, answer
+        spec = definition["spec"]
+        served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+
+        async def is_served() -> bool:
+            return (await self.ask("GET", served))[0] == 200
+
+        await until(is_served)
+
     def audited(self) -> list[Object]:
         """The requests of AUDITED_NAMESPACE's accounts so far, as audit.k8s.io/v1 has them; a watch is there twice."""
         if self._audit_log.exists():
@@ -187,3 +201,17 @@ class RealServer:
     def _run(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self.folder / f"{program}.log").open("ab") as told:
             return subprocess.Popen([ASSETS / program, *arguments], cwd=self.folder, stdout=told, stderr=told)
+
+
+def anything(version: str, kind: str, plural: str, *, scope: str = "Namespaced") -> Object:
+    """The CustomResourceDefinition of another project's kind, whose objects may have whatever there is."""
+    group, _, name = version.partition("/")
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    served = {"name": name, "served": True, "storage": True, "schema": schema}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": names, "scope": scope, "versions": [served]},
+    }

@@ -17,7 +17,7 @@ from tests.support.background import Background
 from tests.support.real_api import START_SECONDS, Object, RealServer
 from tests.support.waiting import wait_until
 
-Rule = tuple[str, Object]  # in which namespace, and what it allows
+Rule = tuple[str, Object]  # in which namespace ("": in all), and what it allows
 _RBAC = "rbac.authorization.k8s.io"
 _SERVICE_LABEL = "kubernetes.io/service-name"
 _GIVEN = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields")  # by the API server
@@ -76,16 +76,18 @@ class RealApi:
     @rules.setter
     def rules(self, rules: Sequence[Rule]) -> None:
         gone, self._rules = self._rules, tuple(rules)
+        version = f"{_RBAC}/v1"
         for number, (namespace, _) in enumerate(gone):
             for kind in ("RoleBinding", "Role"):
-                self.drop({"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": _named(namespace, number)})
+                item = {"kind": f"{_scope(namespace)}{kind}", "metadata": _named(namespace, number)}
+                self.drop({"apiVersion": version, **item})
         for number, (namespace, rule) in enumerate(self._rules):
-            about = _named(namespace, number)
-            role = {"apiGroup": _RBAC, "kind": "Role", "name": about["name"]}
+            about, scope = _named(namespace, number), _scope(namespace)
+            role = {"apiGroup": _RBAC, "kind": f"{scope}Role", "name": about["name"]}
             users = [{"apiGroup": _RBAC, "kind": "User", "name": self._user}]
-            self.put({"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": about, "rules": [rule]})
+            self.put({"apiVersion": version, "kind": f"{scope}Role", "metadata": about, "rules": [rule]})
             binding = {"roleRef": role, "subjects": users}
-            self.put({"apiVersion": f"{_RBAC}/v1", "kind": "RoleBinding", "metadata": about, **binding})
+            self.put({"apiVersion": version, "kind": f"{scope}RoleBinding", "metadata": about, **binding})
         # it takes a moment to know its roles
         for asked in (*gone, *self._rules):
             wait_until(partial(self._is_known, asked))
@@ -111,6 +113,15 @@ class RealApi:
         status, answer = self._ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
         assert status == 201, answer
         return bool(answer["status"]["allowed"])
+
+    def define(self, definition: Object) -> None:
+        """Serve the kind of a CustomResourceDefinition."""
+        self._background.run(self._server.define(definition), START_SECONDS)
+
+    def undefine(self, definition: Object) -> None:
+        """Serve it no longer; its objects are gone, too."""
+        self.drop(definition)
+        wait_until(lambda: self._ask("GET", _path_of(definition))[0] == 404)
 
     def add_namespace(self, name: str) -> None:
         """Make a namespace."""
@@ -164,7 +175,12 @@ class RealApi:
 
 
 def _named(namespace: str, number: int) -> Object:
-    return {"namespace": namespace, "name": f"rule-{number}"}
+    return {**({"namespace": namespace} if namespace else {}), "name": f"rule-{number}"}
+
+
+def _scope(namespace: str) -> str:
+    """How the kinds of its role and binding begin."""
+    return "" if namespace else "Cluster"
 
 
 def _path_of(item: Object) -> str:
@@ -179,7 +195,7 @@ def _allows(allowed: Rule, asked: Rule) -> bool:
     (namespace, rule), (other_namespace, other) = allowed, asked
     name = other.get("resourceNames", [""])[0]
     return (
-        namespace == other_namespace
+        namespace in ("", other_namespace)
         and other["resources"][0] in rule["resources"]
         and other["verbs"][0] in rule["verbs"]
         and name in rule.get("resourceNames", [name])
