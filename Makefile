@@ -87,21 +87,22 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 	@tests/get-real-components $(CACHE)/real
 	@tests/build-image $(CACHE)/image localhost/pod-gpu-metrics-exporter >/dev/null
 
-# The tests that another Python may answer otherwise: TLS, sockets, event loop, programs. What needs the machine's own
-# tools stays outside: curl, ip, tmux, kubectl, Helm's engine, a second program, a compiler. So does what is arithmetic,
-# and long.
+# The tests that another Python may answer otherwise: those of TLS, sockets, the event loop and programs. What needs the
+# machine's own tools stays outside: curl, ip, tmux, kubectl, Helm's engine, a second program, a compiler. So does arithmetic.
 # Two halves side by side, as of `make test`.
-IN_IMAGE := web sources cluster/exporters cluster/prometheus report/history config test_reload.py $(addprefix end_to_end/,test_restart.py test_promtool.py)
-WITHOUT_KUBECTL := $(addprefix kubectl/test_,gpu_requests.py looks_without_exporter.py parts.py)
-ALSO_IN_IMAGE := cli doctor $(WITHOUT_KUBECTL) report/test_command.py top $(addprefix end_to_end/,test_prometheus.py test_textfile.py test_many_nodes.py)
-CAN_BE_IN_IMAGE := not schemathesis and not test_curl and not nvml_alone and not without_dcgm \
-	and not secure_accelerator and not charts_values and not of_the_chart and not page_of_mistakes
+SOCKETS := $(addprefix web/test_,connections.py guard.py protection.py) $(addprefix sources/test_,pause.py polled.py single_flight.py worker.py) \
+	sources/pages $(addprefix sources/kubelet/test_,kubelet_pods.py pod_resources.py socket.py) \
+	$(addprefix sources/kubernetes/test_,api.py node_objects.py) sources/kernel_log/test_kernel_log_source.py \
+	cluster/exporters/test_exporters_source.py $(addprefix cluster/keda/test_,connections.py tls.py) report/history/test_api.py \
+	test_pulse.py test_reload.py test_threads.py $(addprefix end_to_end/test_,many_nodes.py restart.py)
+PROGRAMS := $(addprefix cli/test_,command_line.py completion.py first_minutes.py) $(addprefix report/test_,command.py interrupt.py) \
+	$(addprefix doctor/test_,asked_exporter.py bundling.py doctor.py doctor_of_api.py running_settings.py) \
+	$(addprefix top/test_,once.py real_exporter.py terminal.py transport.py) end_to_end/test_textfile.py
+CAN_BE_IN_IMAGE := not test_curl and not nvml_alone and not without_dcgm and not cut_anywhere
 test-in-image: image  ## the image as it is run, and tests on its Python, with its libraries: what CI alone runs; as root
 	@$(BIN)/pytest -q $(OF_IMAGE) >$(CACHE)/image.log 2>&1 & of_image=$$!; failed=0; \
 	tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
-		--ignore tests/sources/nvml --ignore tests/probe --ignore tests/top/test_live.py \
-		-k '$(CAN_BE_IN_IMAGE)' $(ARGS) \
-		+ $(IN_IMAGE:%=tests/%) + $(ALSO_IN_IMAGE:%=tests/%) || failed=1; \
+		-k '$(CAN_BE_IN_IMAGE)' $(ARGS) + $(SOCKETS:%=tests/%) + $(PROGRAMS:%=tests/%) || failed=1; \
 	wait $$of_image || failed=1; cat $(CACHE)/image.log; exit $$failed
 
 lint: $(VENV)/installed-dev  ## ruff, mypy --strict, import-linter, drift of generated code, the docs' site

@@ -5,15 +5,14 @@ import io
 import json
 import random
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exporter.cli.main import run
 from tests.report.needing import MIB, REAL, Needs, Part, make_needs, scraped
+from tests.support.command import run_here
 from tests.support.components import real
 from tests.support.prometheus import Prometheus, prometheus
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -168,7 +167,6 @@ def test_table_and_csv_have_the_same_advice(server: Prometheus, capsys: pytest.C
 
 def test_advice_has_no_charts_and_compares_nothing() -> None:
     for flags in (["--format=html"], ["--compare"], ["--per-token"]):
-        command = [sys.executable, "-m", "exporter", "report", "--prometheus=http://127.0.0.1:1", "--advise", *flags]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=Path.cwd())
+        ended = run_here("report", "--prometheus=http://127.0.0.1:1", "--advise", *flags)
         assert ended.returncode == 2
         assert "--advise: it is of one span, as table, json, csv" in ended.stderr
