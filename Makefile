@@ -19,12 +19,13 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 # What decides is pure: its tests wait for nobody. They try the same random examples each time, a hundred of each history,
 # and of the rest a fifth. Lint runs beside them, and says what it has to say after them.
 PURE := $(wildcard $(addprefix tests/,accounts dcgm dividing exposition model outputs ownership report usage))
-CHECKED := --quick $(PURE) tests/repository/test_sizes.py tests/repository/test_mutants.py \
+HALF_OF_CHECK := tests/accounts tests/dividing
+CHECKED := $(filter-out $(HALF_OF_CHECK),$(PURE)) tests/repository/test_sizes.py tests/repository/test_mutants.py \
 	--ignore=tests/report/history --ignore=tests/report/test_command.py
 check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, in less than a minute: before each commit
 	@mkdir -p $(CACHE)
 	@$(MAKE) --no-print-directory lint >$(CACHE)/lint.log 2>&1 & lint=$$!; failed=0; \
-		$(BIN)/pytest -q $(CHECKED) || failed=1; \
+		$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -q --quick + $(CHECKED) + $(HALF_OF_CHECK) || failed=1; \
 		wait $$lint || failed=1; cat $(CACHE)/lint.log; exit $$failed
 
 # Each line runs beside the others and all the rest, since most of these wait for programs and peers, and says what it has
@@ -64,7 +65,7 @@ SAMPLE := 200
 SEED := 1
 mutants: $(VENV)/installed-dev  ## changes of ROOM's code that no test of `make check` notices, of SAMPLE by SEED; FAULTS=1: 31 faults made by hand
 	@$(BIN)/python -m tests.mutants $(if $(FAULTS),--faults,--room "$(ROOM)" --sample $(SAMPLE) --seed $(SEED)) $(ARGS) \
-		-- $(CHECKED)
+		-- --quick $(HALF_OF_CHECK) $(CHECKED)
 
 # To count branches takes as long again as the tests, and fails nothing: it is for reading. Of some tests alone the figure
 # of the rooms that they are not about says nothing.

@@ -3,8 +3,6 @@
 A time in which nobody held a GPU shows this power. If no GPU of the model has ever rested for a whole such time, the
 lowest power seen is that of a busy GPU. Then a line tells it better: the line through energy and activity, continued to
 no activity. In t nanoseconds with active time a, a GPU draws the energy p * t + s * a, and p is the power at rest.
-
-Tests: tests/accounts/test_idle_since.py, tests/accounts/test_state.py.
 """
 
 from dataclasses import dataclass

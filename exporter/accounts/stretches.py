@@ -2,8 +2,6 @@
 
 dcgm-exporter reads its GPUs every 30 s by default; the exporter looks at its page more often. When a page changes, a
 counter's growth covers the time since the last change. It is divided among all who held the GPU in that time.
-
-Tests: tests/accounts/test_kernels.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

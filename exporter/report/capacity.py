@@ -2,8 +2,6 @@
 
 Accounts bridge the time in which nobody scraped a node: a container that held a GPU before and after that time counts
 as its holder in between. The capacity bridges it likewise: else the node would have fewer GPU-hours than were held.
-
-Tests: tests/report/test_report.py.
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 
 A quantity is rounded once: to a billionth of an hour or kWh, for each group, cluster and model. After that, sums and
 products are exact (`Fraction`) in any order, so every form of a report has the same total.
-
-Tests: tests/report/test_report.py.
 """
 
 import re

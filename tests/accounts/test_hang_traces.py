@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.accounts.hang_traces import HELD_OUT, KINDS, OF_EACH, precision, recall, report, scores, total
 
 DOCS = Path(__file__).parents[2] / "docs/hangs.md"
 
 
+@pytest.mark.long
 def test_precision_and_recall_are_as_the_docs_say() -> None:
     made = scores(HELD_OUT)
     assert total(made).traces == len(KINDS) * OF_EACH == 400

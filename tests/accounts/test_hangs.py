@@ -287,7 +287,7 @@ def test_a_mig_instance_is_judged_by_its_own_counters() -> None:
         assert [hang.pods for hang in node.suspected] == ([(("ns-job", "job"),)] if is_judged else [])
 
 
-@pytest.mark.parametrize("every", [1, 10, 60, 90])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 10, 60, 90])
 def test_however_often_it_looks_it_says_the_same(every: int) -> None:
     node = Node(every=every)
     node.does({}, IDLE, IDLE, minutes=20).does({"other": whole(0, 1)}, TRAINS, TRAINS, minutes=20)

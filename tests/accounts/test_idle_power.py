@@ -1,0 +1,61 @@
+"""The power of a model at rest: the lowest that was seen, or what the line through active times says."""
+
+from exporter.accounts.idle_power import IdlePower, Power
+
+SECOND = 1_000_000_000
+
+
+def watts(power: float, seconds: int = 10) -> Power:
+    """Microjoules, and the nanoseconds in which they were drawn."""
+    return round(power * seconds * 1_000_000), seconds * SECOND
+
+
+def of(*powers: float, nobodys: tuple[float, ...] = ()) -> IdlePower:
+    idle = IdlePower()
+    for power in powers:
+        idle.note(watts(power), is_nobodys=False)
+    for power in nobodys:
+        idle.note(watts(power), is_nobodys=True)
+    return idle
+
+
+def test_without_a_time_nothing_is_known() -> None:
+    assert IdlePower().power is None
+
+
+def test_the_lowest_counts_until_a_gpu_rests() -> None:
+    assert of(90, 60, 70).power == watts(60)
+    assert of(60, nobodys=(75, 70)).power == watts(70)
+    idle = of(60, nobodys=(75,))
+    idle.note(watts(74), is_nobodys=False)  # a lower power than at rest is a better estimate
+    idle.note(watts(76), is_nobodys=False)
+    assert idle.power == watts(74)
+
+
+def test_times_of_other_lengths_are_compared_by_their_power() -> None:
+    idle = of(60)
+    idle.note(watts(61, seconds=1), is_nobodys=False)
+    assert idle.power == watts(60)
+    idle.note(watts(59, seconds=100), is_nobodys=False)
+    assert idle.power == watts(59, seconds=100)
+
+
+def on_a_line(times: int, off: float = 0.0) -> IdlePower:
+    """A GPU that draws 60 W at rest and 400 W at work, and is active for half of a time or more; `off` scatters it."""
+    idle = IdlePower()
+    for number in range(times):
+        active = 0.5 + 0.5 * (number % 5) / 4
+        power = watts(60 + 340 * active + (off if number % 2 else -off))
+        idle.note(power, is_nobodys=False)
+        idle.note_active(power, round(active * 10 * SECOND))
+    return idle
+
+
+def test_of_a_gpu_that_never_rests_the_line_tells_its_power_at_rest() -> None:
+    microjoules, nanoseconds = on_a_line(10).power or (0, 1)
+    assert abs(microjoules / nanoseconds * 1000 - 60) < 0.1
+    assert on_a_line(9).power == watts(60 + 170)  # too few
+    assert on_a_line(40, off=200).power == watts(60 + 170 - 200)  # no line
+    rested = on_a_line(10)
+    rested.note(watts(65), is_nobodys=True)
+    assert rested.power == watts(65)
