@@ -51,7 +51,7 @@ def start(api: Api, folder: Path) -> Iterator[Start]:
 
     yield run
     for process in made:
-        if process.process.poll() is None:
+        if process.process.returncode is None:
             process.kill()
         assert "a fault of the operator" not in process.told, process.told
     api.ask("DELETE", LEASE_PATH, {})

@@ -22,6 +22,7 @@ _SERVER.set_forkserver_preload(
         "exporter.cli.main",
         "exporter.cli.serve",
         "exporter.cli.textfile",
+        "exporter.operator.command",
         "exporter.simulator.parts",
         "tests.support.kubelet_process",
     ]
@@ -34,7 +35,7 @@ class Forked:
     def __init__(self, main: Callable[[list[str]], int | None], words: Sequence[str], log: Path) -> None:
         """Start `main(words)`, a function of a module. What it writes to stdout and stderr goes to the file `log`."""
         log.touch()
-        self._process: ForkServerProcess = _SERVER.Process(target=_run, args=(main, list(words), str(log)))
+        self._process: ForkServerProcess = _SERVER.Process(target=_run, args=(main, list(words), str(log)), daemon=True)
         self._process.start()
 
     @property
@@ -55,9 +56,17 @@ class Forked:
         self._process.kill()
 
     async def wait(self) -> int:
-        await asyncio.to_thread(self._process.join)
+        return await asyncio.to_thread(self.join)
+
+    def join(self, seconds: float | None = None) -> int:
+        """Wait until it has ended. Returns the exit code.
+
+        Raises:
+            AssertionError: it runs on after so many seconds.
+        """
+        self._process.join(seconds)
         code = self.returncode
-        assert code is not None
+        assert code is not None, "it runs on"
         return code
 
 

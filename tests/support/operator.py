@@ -6,8 +6,6 @@ The API is in a thread of its own, so that tests are plain functions that wait f
 import os
 import signal
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from exporter.cli.main import run
 from exporter.operator.objects.kinds import (
     BY_NAME,
     CLUSTER_ROLE_BINDING,
@@ -34,6 +33,7 @@ from tests.support.api_server.handling import Write
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
 from tests.support.components import free_port
+from tests.support.forked import Forked
 from tests.support.places import ROOT
 from tests.support.real_api import AUDITED_NAMESPACE, IS_REAL, START_SECONDS
 from tests.support.real_cluster import MANIFEST, RealCluster
@@ -262,6 +262,15 @@ def _unchecked() -> ssl.SSLContext:
     return context
 
 
+def _operate(words: list[str]) -> int:
+    """The operator, whatever settings the environment of the tests has."""
+    os.chdir(ROOT)
+    for name in os.environ:
+        if name.startswith("POD_GPU_EXPORTER_"):
+            del os.environ[name]
+    return run(["operator", *words])
+
+
 class OperatorProcess:
     """One replica, on a loopback port.
 
@@ -274,25 +283,17 @@ class OperatorProcess:
         self._log = folder / f"operator-{user}-{self.port}.log"
         token = folder / f"token-{user}"
         token.write_text(api.token_of(user))
-        environment = {name: text for name, text in os.environ.items() if not name.startswith("POD_GPU_EXPORTER_")}
-        with self._log.open("ab") as told:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "exporter", "operator"),
-                    *("--web.listen-address", f"127.0.0.1:{self.port}"),
-                    *("--kubernetes.url", api.url),
-                    *("--kubernetes.token-file", str(token)),
-                    *("--kubernetes.ca-file", str(api.ca_file)),
-                    *("--operator.lease-namespace", LEASE_NAMESPACE),
-                    *("--operator.lease-duration", f"{lease_seconds}s"),
-                    *("--operator.interval", "200ms"),
-                    *flags,
-                ],
-                cwd=ROOT,
-                stdout=told,
-                stderr=told,
-                env=environment,
-            )
+        words = [
+            *("--web.listen-address", f"127.0.0.1:{self.port}"),
+            *("--kubernetes.url", api.url),
+            *("--kubernetes.token-file", str(token)),
+            *("--kubernetes.ca-file", str(api.ca_file)),
+            *("--operator.lease-namespace", LEASE_NAMESPACE),
+            *("--operator.lease-duration", f"{lease_seconds}s"),
+            *("--operator.interval", "200ms"),
+            *flags,
+        ]
+        self.process = Forked(_operate, words, self._log)
 
     @property
     def told(self) -> str:
@@ -320,13 +321,13 @@ class OperatorProcess:
 
     def end(self) -> int:
         """SIGTERM; the exit code."""
-        self.process.terminate()
-        return self.process.wait(PATIENCE_SECONDS)
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.join(PATIENCE_SECONDS)
 
     def kill(self) -> None:
         """SIGKILL."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE_SECONDS)
+        self.process.kill()
+        self.process.join(PATIENCE_SECONDS)
 
 
 def exporter(name: str, namespace: str, **spec: Any) -> Object:
