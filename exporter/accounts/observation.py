@@ -1,6 +1,6 @@
 """The observation of a look: the page's samples by GPU, in whole numbers, as accounting reads them.
 
-Tests: tests/accounts/test_amounts.py, tests/accounts/test_any_page.py.
+Tests: tests/accounts/test_observation.py, tests/accounts/test_any_page.py.
 """
 
 import re

@@ -1,8 +1,6 @@
 """State files of versions 1 to 3, whose records had no names, in the form of version 4.
 
 Version 1 has no stretches; version 2 knows neither pages that are away nor the machine's boot.
-
-Tests: tests/accounts/test_old_states.py.
 """
 
 from collections.abc import Mapping, Sequence

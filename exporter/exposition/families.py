@@ -3,7 +3,7 @@
 The text is Prometheus' 0.0.4 or, with `is_open`, OpenMetrics 1.0: there HELP and TYPE of a counter lack its `_total`,
 and a series `_created` after each counter and histogram says when its count began, in seconds since 1970.
 
-Tests: tests/exposition/test_text.py, tests/outputs/test_openmetrics.py.
+Tests: tests/exposition/test_families.py, tests/outputs/test_openmetrics.py.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,6 @@
 """The pushing of looks at the node by OTLP over HTTP, at intervals. No scrape waits for it.
 
 All sums are cumulative, so nothing is kept for later: the next push has all that a receiver missed.
-
-Tests: tests/node/test_otlp.py.
 """
 
 import asyncio

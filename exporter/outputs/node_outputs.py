@@ -1,7 +1,4 @@
-"""The node role's outputs, in the order in which the page for people names them.
-
-Tests: tests/outputs/test_node.py.
-"""
+"""The node role's outputs, in the order in which the page for people names them."""
 
 from exporter.model.slices import Work
 from exporter.outputs import (

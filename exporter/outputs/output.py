@@ -3,7 +3,7 @@
 A role's outputs are a table (node_outputs.py). The web's paths, the links of the page for people, the paths that need
 no password and the tests' lists of paths are made of that table.
 
-Tests: tests/outputs/test_node.py.
+Tests: tests/outputs/test_node_outputs.py.
 """
 
 import json

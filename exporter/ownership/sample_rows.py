@@ -1,7 +1,4 @@
-"""The rows that go out for a sample: each row's owner, by the kubelet and the page, and the labels that it gains.
-
-Tests: tests/ownership/test_rows.py.
-"""
+"""The rows that go out for a sample: each row's owner, by the kubelet and the page, and the labels that it gains."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType

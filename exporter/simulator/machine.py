@@ -7,7 +7,7 @@ A load, and power with it, holds until the next load, so energy is exactly power
 whole pJ. Temperature lags behind power. The reasons for lowered clocks are NVML's bits (nvml.h,
 nvmlClocksEventReasons).
 
-Tests: tests/simulator/test_physics.py, tests/simulator/test_failure.py.
+Tests: tests/simulator/test_machine.py, tests/simulator/test_failure.py.
 """
 
 import math

@@ -2,8 +2,6 @@
 
 They are made of shipped.json, which a test holds to daemonset.yaml, deploy/prometheus/podmonitor.yaml and the patches
 for `allocators`, `nvml`, `probe` and `kernelLog` in deploy/kustomize/components. These files say what each line is for.
-
-Tests: tests/operator/test_exporters.py.
 """
 
 import json

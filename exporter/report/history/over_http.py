@@ -2,7 +2,7 @@
 
 The kubectl plugin has no aiohttp, and asks through kubectl instead.
 
-Tests: tests/report/history/test_api.py.
+Tests: tests/report/history/test_prometheus_api.py.
 """
 
 from dataclasses import replace

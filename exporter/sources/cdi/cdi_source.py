@@ -3,8 +3,6 @@
 Together with the driver's list of MIG capabilities, specs tell which instance a MIG UUID is, without a library or
 privilege. A thread looks at the files every second, so that no scrape waits for them. Nodes without specs do not import
 the reader.
-
-Tests: tests/sources/test_cdi.py.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 ownership/inventories.py interprets them. A file that cannot be used is refused, and its last version stays in force.
 
-Tests: tests/sources/test_cdi.py.
+Tests: tests/sources/test_cdi_source.py.
 """
 
 import json
