@@ -47,7 +47,7 @@ def made(folder: Path, nvidia_smi: str) -> subprocess.CompletedProcess[str]:
     program.chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     script = ROOT / "deploy" / "make-inventory"
-    return subprocess.run([script], capture_output=True, text=True, check=False, timeout=30, env=environment)
+    return subprocess.run([script], capture_output=True, text=True, check=False, env=environment)
 
 
 # issue 7, line 19

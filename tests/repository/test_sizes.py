@@ -60,6 +60,13 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(ast.parse(path.read_text())))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_longer_kept() -> Iterator[None]:
+    """Half a million nodes, which the collector of garbage would go through all the time in the tests that follow."""
+    yield
+    nodes_of.cache_clear()
+
+
 def names_given_by(node: ast.AST) -> tuple[str | None, ...]:
     """The names that a place in the code brings up: variables, arguments, attributes, functions, classes, imports."""
     match node:

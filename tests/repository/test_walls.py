@@ -89,7 +89,6 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd=folder,
-        timeout=50,
         env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin", "COLUMNS": "300"},
     )
 
