@@ -20,13 +20,10 @@ from tests.support.chart import CHART, merged, rendered
 from tests.support.chart_values import EXAMPLES, at
 from tests.support.manifests import Object, kustomized, objects_in, objects_of
 from tests.support.places import ROOT
-from tests.support.real_api import IS_REAL, RealServer, anything
+from tests.support.real_api import RealServer, anything
 from tests.support.waiting import until
 
-if not IS_REAL:
-    pytest.skip("KUBEBUILDER_ASSETS names no real API server", allow_module_level=True)
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.kubernetes, pytest.mark.asyncio(loop_scope="module")]
 DEPLOY = ROOT / "deploy"
 APPLY = "application/apply-patch+yaml"
 # Of others' kinds, a definition that takes whatever there is.
