@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from exporter.simulator.nvml import SimulatedNvml
+from tests.cuda.programs import kept
 from tests.hardware import judging, report, verdicts
 from tests.hardware.children import Children, output_of
 from tests.hardware.moments import read_moments
@@ -117,12 +118,14 @@ def _is_dead(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-async def test_the_program_of_the_loads_says_what_fails_without_a_gpu(tmp_path: Path) -> None:
+async def test_the_program_of_the_loads_says_what_fails_without_a_gpu() -> None:
     compiler = nvcc()
-    program = tmp_path / "load"
-    command = (compiler, "-arch=sm_80", "-cudart", "shared", HERE / "load.cu", "-o", program)
-    compiling = await asyncio.create_subprocess_exec(*command)
-    assert await compiling.wait() == 0
+    source = HERE / "load.cu"
+
+    def make(folder: Path) -> None:
+        subprocess.run([compiler, "-arch=sm_80", "-cudart", "shared", source, "-o", folder / "load"], check=True)
+
+    program = kept([source], make) / "load"
     environment = {**os.environ, "LD_LIBRARY_PATH": str(compiler.parents[1] / "lib64")}
     for mode in (("matmul", "1"), ("copy", "1"), ("hold", "4", "1"), ("launches", "1")):
         failing = await asyncio.create_subprocess_exec(

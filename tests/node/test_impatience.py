@@ -78,7 +78,7 @@ async def test_an_impatient_scrape_costs_the_others_neither_join_nor_owners(
     await exporter.page()
     work.clear()
     logged = len(caplog.records)
-    for _ in range(3):
+    for _ in range(2):
         late.clear()
         status, some = await impatient(exporter)
         assert (status, some.count("DCGM_FI_") > 0) == (200, True)
@@ -108,7 +108,7 @@ async def test_an_impatient_scrape_without_any_page_costs_the_others_nothing(
     late.set()
     await exporter.page()
     work.clear()
-    for _ in range(3):
+    for _ in range(2):
         late.clear()
         assert (await impatient(exporter))[0] == 503
         late.set()

@@ -1,11 +1,7 @@
 """--dcgm.http-config: an upstream behind TLS, passwords and tokens; and that no secret is shown anywhere."""
 
-import asyncio
 import base64
 import json
-import os
-import subprocess
-import sys
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +12,7 @@ from aiohttp import web
 
 from exporter.config.tls import ServerTls, server_context
 from tests.support.certificates import Authority
+from tests.support.doctor_here import doctor_in_thread
 from tests.support.exporter import PATHS, Start
 from tests.support.simulated import SimulatedNode
 
@@ -169,11 +166,11 @@ async def test_no_secret_is_shown(start: Start, upstream: Upstream, simulated: S
                 assert secret not in text
         bundle = tmp_path / "bundle.tar.gz"
         flags = [f"--{name.replace('_', '.', 1).replace('_', '-')}={value}" for name, value in settings.items()]
-        command = [sys.executable, "-m", "exporter", "doctor", f"--bundle={bundle}", "--plain", *flags]
-        command += [f"--dcgm.url={dcgm_url}", f"--kubelet.socket={simulated.socket}"]
-        command += [f"--web.config.file={web_config}", "--log.level=debug"]
-        ran = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ)
-        shown, _ = await asyncio.to_thread(ran.communicate)
+        flags += [f"--dcgm.url={dcgm_url}", f"--kubelet.socket={simulated.socket}"]
+        flags += [f"--web.config.file={web_config}", "--log.level=debug"]
+        ended = await doctor_in_thread(f"--bundle={bundle}", "--plain", *flags)
+        shown = ended.stdout + ended.stderr
+        assert "kubelet" in ended.stdout
         with tarfile.open(bundle) as archive:
             names = archive.getnames()
             for name in names:
