@@ -192,8 +192,8 @@ class Driver:
             self._exchange: 12,
             self._remake: 14,
             self._sweep: 5,
-            self._restart_kubelet: 1,
-            self._outage: 1,
+            self._restart_kubelet: 3,
+            self._outage: 3,
             self._stream_breaks: 2,
         }
         (event,) = self.chance.choices(list(events), list(events.values()))

@@ -29,6 +29,7 @@ from tests.support.virtual_time import run
 ALLOCATORS = (Hami, Volcano, Gpushare, AckGpushare, Ascend, Kai, RunAi, Koordinator)
 SOURCES = ("kubelet", "api")
 WORLDS = int(os.environ.get("WORLDS", "0"))
+KINDS_OF_EVENTS = 7
 PODS = 300 if WORLDS else 100
 # without more worlds, each allocator has one, and its pods are known by one source
 CASES = [
@@ -54,6 +55,7 @@ def test_no_scrape_names_a_wrong_owner(
     record_property("unknown_seconds", dict(verdict.latest))
     assert verdict.pods >= PODS
     assert verdict.scrapes > 10 * PODS
+    assert len(verdict.happened) == KINDS_OF_EVENTS
     assert verdict.wrong == []
     assert verdict.late == []
     assert verdict.ratios == []

@@ -13,7 +13,7 @@ import pytest
 
 from exporter.simulator.nvml import SimulatedNvml
 from tests.cuda.programs import kept
-from tests.hardware import judging, report, verdicts
+from tests.hardware import children, judging, report, verdicts
 from tests.hardware.children import Children, output_of
 from tests.hardware.moments import read_moments
 from tests.support.components import nvcc
@@ -100,11 +100,12 @@ def test_a_folder_that_holds_something_else_is_left_alone(nvml: SimulatedNvml, t
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
 
-async def test_programs_end_with_whoever_started_them(tmp_path: Path) -> None:
+async def test_programs_end_with_whoever_started_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "_PATIENCE_SECONDS", 0.5)
     deaf = "trap '' TERM; sleep 1000 & echo $!; wait; wait"
     environment = dict(os.environ)
-    async with Children() as children:
-        started = await children.start(["sh", "-c", deaf], environment=environment, output=tmp_path / "out")
+    async with Children() as these:
+        started = await these.start(["sh", "-c", deaf], environment=environment, output=tmp_path / "out")
         await until(lambda: (tmp_path / "out").read_text().strip())
         below = int((tmp_path / "out").read_text())
     assert started.returncode == -signal.SIGKILL

@@ -209,8 +209,13 @@ def test_a_joiner_over_its_life_gives_what_a_fresh_one_gives(names: str, sharing
         assert joined.size == len(joined.body)
 
 
+# as many MiB or KiB are 2**47 or 2**63 bytes, which DCGM writes where it has no value: no setting changes that
+NO_VALUES = {2**27, 2**37, 2**43}
 VALUES = st.one_of(
-    st.integers(0, 100), st.integers(0, 10**6), st.integers(0, 10**13), st.integers(0, 10**8).map(lambda n: n / 1000)
+    st.integers(0, 100),
+    st.integers(0, 10**6),
+    st.integers(0, 10**13).filter(lambda number: number not in NO_VALUES),
+    st.integers(0, 10**8).map(lambda number: number / 1000),
 )
 
 

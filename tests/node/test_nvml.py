@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from exporter.doctor import checkup
+from exporter.node import first_look
 from exporter.outputs.diagnosis import Level
 from exporter.sources.nvml import library, nvml_reader, nvml_source
 from exporter.sources.nvml.library import (
@@ -188,6 +189,8 @@ async def test_doctor_names_the_remedy(
     node: SimulatedNode, monkeypatch: pytest.MonkeyPatch, fault: str, says: str, remedy: str
 ) -> None:
     monkeypatch.setattr(nvml_source, "DEADLINE_SECONDS", 0.7)
+    if fault.startswith("hang"):
+        monkeypatch.setattr(first_look, "FIRST_WORD_SECONDS", 2.0)  # its word never comes
     if fault:
         node.nvml.write(node.world.gpus, [fault])
     else:

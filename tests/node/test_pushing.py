@@ -81,8 +81,7 @@ def sums(receiver: Receiver) -> dict[str, float]:
 
 
 # issue 17, Must show 3
-@pytest.mark.parametrize("sharing", ["copy", "split", "device"])
-@pytest.mark.parametrize("names", ["as-is", "4.9", "both"])
+@pytest.mark.parametrize(("names", "sharing"), [("as-is", "split"), ("4.9", "copy"), ("both", "device")])
 async def test_every_value_is_the_pages(
     push: Callable[..., Awaitable[Exporter]], receiver: Receiver, names: str, sharing: str
 ) -> None:
