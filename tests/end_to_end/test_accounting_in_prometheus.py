@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from tests.end_to_end.accounted import (
     prometheus_for_each,
 )
 from tests.end_to_end.answers import ANSWERS, LOOK, NODE, OF_ALL_TIME, XID, by
+from tests.support.command import run_here
 from tests.support.places import ROOT
 from tests.support.prometheus import OWN_LABELS, Prometheus
 from tests.support.simulated import SimulatedNode, World
@@ -131,22 +131,7 @@ def reported(watched: Watched, by: str) -> dict[str | None, dict[str, float]]:
     """What `report` says of the span: GPU-hours and kWh by group, and of all of them as "total"."""
     server, truth = watched.servers["copy"], watched.truth
     span = (f"--from={truth.began_at_seconds:.3f}", f"--to={truth.ended_at_seconds:.3f}")
-    ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "exporter",
-            "report",
-            f"--prometheus={server.base}",
-            *span,
-            f"--by={by}",
-            "--format=json",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
+    ended = run_here("report", f"--prometheus={server.base}", *span, f"--by={by}", "--format=json")
     assert ended.returncode == 0, ended.stderr
     content = json.loads(ended.stdout)
     # the XID of this run made its GPU failing

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.command import run_here
 from tests.support.waiting import wait_until
 
 NODES = 5
@@ -143,11 +144,8 @@ def test_nothing_that_the_exporters_say_is_lost(demo: Demo) -> None:
 # issue 12, "Must show" 2
 def test_top_shows_every_node_and_every_gpu(demo: Demo) -> None:
     for url, nodes in ((demo.cluster, NODES), (demo.nodes["gpu-node-1"], 1)):
-        command = [sys.executable, "-m", "exporter", "top", "--once", "--url", url]
         wait_until(lambda url=url, nodes=nodes: len({row["node_name"] for row in rows(url)}) == nodes)  # type: ignore[misc]
-        ended = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=30, stdin=subprocess.DEVNULL
-        )
+        ended = run_here("top", "--once", "--url", url)
         about, up, *lines = ended.stdout.splitlines()
         (at,) = (number for number, line in enumerate(lines) if "UTIL" in line)
         shown = lines[at + 1 :]

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Coroutine, Iterator, Sequence
@@ -27,6 +25,7 @@ from tests.operator.looking import OWNER, looking
 from tests.operator.made import pod as made_pod
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.background import Background
+from tests.support.command import run_here
 from tests.support.demo import demo
 from tests.support.exporter import config_of, running
 from tests.support.prometheus import Prometheus, prometheus
@@ -85,8 +84,7 @@ def rows_of(base: str) -> list[dict[str, Any]]:
 
 def top(base: str, uuid: str) -> dict[str, Any]:
     """What `top` shows of a GPU."""
-    command = [sys.executable, "-m", "exporter", "top", "--json", f"--url={base}"]
-    shown = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+    shown = json.loads(run_here("top", "--json", f"--url={base}").stdout)
     (device,) = [device for device in shown["devices"] if device["uuid"] == uuid]
     return dict(device)
 

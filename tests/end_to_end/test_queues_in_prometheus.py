@@ -4,8 +4,6 @@ Whole GPUs, shares and MIG instances are held by pods in a ClusterQueue, a Local
 """
 
 import json
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +17,7 @@ from tests.end_to_end.clusters import in_short, quick, recorded_and_direct
 from tests.node.test_queues import put_in_queues
 from tests.rules.shipped import of_group, records
 from tests.support.background import Background
+from tests.support.command import run_here
 from tests.support.exporter import config_of, running
 from tests.support.grafana import ALL, Chosen, dashboard, filled, panels, variables
 from tests.support.places import ROOT
@@ -216,9 +215,8 @@ def test_the_report_by_queue(watched: Watched) -> None:
     to = time.time()
 
     def reported(by: str) -> Sequence[Mapping[str, Any]]:
-        command = [sys.executable, "-m", "exporter", "report", f"--prometheus={server.base}", f"--by={by}"]
         flags = [f"--from={to - 20:.3f}", f"--to={to:.3f}", "--format=json"]
-        ended = subprocess.run([*command, *flags], capture_output=True, text=True, check=False, timeout=60)
+        ended = run_here("report", f"--prometheus={server.base}", f"--by={by}", *flags)
         assert ended.returncode == 0, ended.stderr
         groups: Sequence[Mapping[str, Any]] = json.loads(ended.stdout)["groups"]
         return groups

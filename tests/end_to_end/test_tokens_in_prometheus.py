@@ -6,8 +6,6 @@ pods with four GPUs each. The truth is what the GPUs' own meters say, divided by
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -22,6 +20,7 @@ from exporter.sources.nvml import nvml_source
 from tests.end_to_end.accounted import SCRAPES_APART_SECONDS
 from tests.end_to_end.clusters import quick
 from tests.support.background import Background
+from tests.support.command import run_here
 from tests.support.components import real
 from tests.support.exporter import config_of, running
 from tests.support.grafana import ALL, Chosen, dashboard, filled, panels
@@ -216,12 +215,11 @@ def shown(server: Prometheus) -> Iterator[tuple[str, Answers]]:
 
 
 def reported(server: Prometheus, began: float, ended: float) -> Any:
-    command = [sys.executable, "-m", "exporter", "report", f"--prometheus={server.base}", "--per-token"]
     flags = [f"--from={began:.3f}", f"--to={ended:.3f}", "--by=workload", "--format=json"]
     price = f"--price-per-gpu-hour={PRICE}"
-    ended_command = subprocess.run([*command, *flags, price], capture_output=True, text=True, check=False, timeout=60)
-    assert ended_command.returncode == 0, ended_command.stderr
-    return json.loads(ended_command.stdout)
+    report = run_here("report", f"--prometheus={server.base}", "--per-token", *flags, price)
+    assert report.returncode == 0, report.stderr
+    return json.loads(report.stdout)
 
 
 def said(watched: Span) -> dict[str, tuple[float, float, float]]:
