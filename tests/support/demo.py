@@ -1,10 +1,14 @@
-"""`demo` as a process, as a user starts it."""
+"""`demo` as a process."""
 
 import re
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from exporter.cli.main import run
+from tests.support.forked import Forked
+from tests.support.waiting import wait_until
 
 
 @contextmanager
@@ -17,16 +21,20 @@ def demo(*arguments: str) -> Iterator[str]:
 @contextmanager
 def printing_demo(*arguments: str) -> Iterator[list[str]]:
     """The lines that it prints up to the last one, which says how to end it; until the block ends."""
-    command = [sys.executable, "-m", "exporter", "demo", "--web.listen-address=127.0.0.1:0", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        lines: list[str] = []
-        for line in process.stderr:
-            lines.append(line)
-            if "Ctrl-C" in line:
-                break
-        yield lines
-    finally:
-        process.kill()
-        process.communicate()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        process = Forked(run, ["demo", "--web.listen-address=127.0.0.1:0", *arguments], log)
+        try:
+
+            def lines() -> list[str]:
+                assert process.returncode is None, log.read_text()
+                return log.read_text().splitlines(keepends=True)
+
+            def last() -> list[int]:
+                return [number for number, line in enumerate(lines()) if "Ctrl-C" in line and line.endswith("\n")]
+
+            number = wait_until(last, why=log.read_text)[0]
+            yield lines()[: number + 1]
+        finally:
+            process.kill()
+            process.join()

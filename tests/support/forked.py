@@ -23,7 +23,10 @@ _SERVER.set_forkserver_preload(
         "exporter.cli.serve",
         "exporter.cli.textfile",
         "exporter.operator.command",
-        "exporter.simulator.parts",
+        "exporter.cluster.role",
+        "exporter.simulator.demo",
+        "exporter.simulator.scheduler",
+        "exporter.simulator.simulated_node",
         "tests.support.kubelet_process",
     ]
 )
@@ -35,7 +38,9 @@ class Forked:
     def __init__(self, main: Callable[[list[str]], int | None], words: Sequence[str], log: Path) -> None:
         """Start `main(words)`, a function of a module. What it writes to stdout and stderr goes to the file `log`."""
         log.touch()
-        self._process: ForkServerProcess = _SERVER.Process(target=_run, args=(main, list(words), str(log)), daemon=True)
+        self._process: ForkServerProcess = _SERVER.Process(
+            target=_run, args=(main, list(words), log, dict(os.environ)), daemon=True
+        )
         self._process.start()
 
     @property
@@ -70,7 +75,9 @@ class Forked:
         return code
 
 
-def _run(main: Callable[[list[str]], int | None], words: list[str], log: str) -> None:
+def _run(main: Callable[[list[str]], int | None], words: list[str], log: Path, environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
