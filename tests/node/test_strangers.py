@@ -16,7 +16,7 @@ from tests.support.exporter import Exporter, config_of, running
 from tests.support.nvml import loads, until_nobody_uses_it
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
-from tests.top.test_once import top
+from tests.top.test_once import top_here
 
 MEMORY, RATIO, PROCESSES = (f"pod_gpu_{name}" for name in ("memory_used_bytes", "utilization_ratio", "processes"))
 ENERGY, ALLOCATED = "pod_gpu_energy_joules_total", "pod_gpu_allocated_seconds_total"
@@ -96,10 +96,10 @@ async def test_a_stranger_is_named_wherever_processes_are_shown(node: SimulatedN
 
         words = f"used by research/{name}, which does not hold it"
         assert (await exporter.get("/"))[1].count(words) == 1
-        shown = await asyncio.to_thread(top, "--once", "--url", exporter.base, COLUMNS="160")
-        assert words in shown.stdout.decode()
-        listed = await asyncio.to_thread(top, "--once", "--processes", "--url", exporter.base, COLUMNS="160")
-        assert f"research/{name}, which does not hold it" in listed.stdout.decode()
+        shown = await asyncio.to_thread(top_here, "--once", "--url", exporter.base, COLUMNS="160")
+        assert words in shown.decode()
+        listed = await asyncio.to_thread(top_here, "--once", "--processes", "--url", exporter.base, COLUMNS="160")
+        assert f"research/{name}, which does not hold it" in listed.decode()
         processes = json.loads((await exporter.get("/processes"))[1])
         (process,) = (each for each in processes if each["reason"])
         assert (process["reason"], process["container"]["pod"]) == ("not_assigned", name)

@@ -15,7 +15,7 @@ from tests.support.exporter import config_of, running
 from tests.support.node_parts import accounts_of
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
-from tests.top.test_once import top
+from tests.top.test_once import top_here
 
 SECOND = 1_000_000_000
 STEP_NS = 20 * SECOND
@@ -79,8 +79,8 @@ async def test_a_job_that_hangs_is_said_everywhere(node: SimulatedNode, clock: B
         assert (event["kind"], event["name"], event["cause"]) == ("hang", "suspected hang", "waiting_kernel")
         assert [holder["pod"] for holder in event["holders"]] == [hung.name]
         assert f"suspected hang: {message}" in device_holders.table(rows, rows)
-        shown = await asyncio.to_thread(top, "--once", "--url", exporter.base, COLUMNS="200")
-        assert shown.stdout.count(b"100% busy for") == len(hung.devices), shown
+        shown = await asyncio.to_thread(top_here, "--once", "--url", exporter.base, COLUMNS="200")
+        assert shown.count(b"100% busy for") == len(hung.devices), shown
         about = json.loads((await exporter.get("/debug/mapping"))[1])
         explained = why.explain(pod_object(hung, "gpu-node-1"), about).render()
         assert "suspected hang: 100% busy" in explained
