@@ -20,7 +20,7 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 # and of the rest a fifth. Lint runs beside them, and says what it has to say after them.
 PURE := $(wildcard $(addprefix tests/,accounts dcgm dividing exposition model outputs ownership report usage))
 HALF_OF_CHECK := tests/accounts tests/dividing
-CHECKED := $(filter-out $(HALF_OF_CHECK),$(PURE)) tests/repository/test_sizes.py tests/repository/test_mutants.py \
+CHECKED := $(filter-out $(HALF_OF_CHECK),$(PURE)) $(addprefix tests/repository/test_,sizes.py tests.py mutants.py) \
 	--ignore=tests/report/history --ignore=tests/report/test_command.py
 check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, in less than a minute: before each commit
 	@mkdir -p $(CACHE)
