@@ -28,13 +28,20 @@ check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, i
 		$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -q --quick + $(CHECKED) + $(HALF_OF_CHECK) || failed=1; \
 		wait $$lint || failed=1; cat $(CACHE)/lint.log; exit $$failed
 
-# Each line runs beside the others and all the rest, since most of these wait for programs and peers, and says what it has
-# to say after them. Each takes 90 to 200 s of a CPU.
+# A + stands before the arguments of each pytest. Those that take longest begin first, and what no line names is the last one.
 LONG := tests/end_to_end
-HALF_OF_LONG := $(wildcard $(LONG)/test_[a-g]*.py)
-COMMANDS := $(addprefix tests/,cli doctor kubectl top)
-HURT := tests/browser tests/faults tests/operator tests/rules
-PEERS := tests/cuda tests/node tests/probe tests/sources
+HALF_OF_LONG := $(wildcard $(LONG)/test_[a-h]*.py)
+RUNS := + tests/node \
+	+ $(HALF_OF_LONG) \
+	+ $(filter-out $(HALF_OF_LONG),$(wildcard $(LONG)/test_*.py)) \
+	+ $(addprefix tests/,operator kubectl) \
+	+ $(addprefix tests/,rules browser) \
+	+ $(addprefix tests/,doctor faults) \
+	+ $(addprefix tests/,accounts allocated) \
+	+ $(addprefix tests/,report simulator bundle) \
+	+ $(addprefix tests/,exposition fuzz outputs ownership) \
+	+ $(addprefix tests/,sources probe cuda) \
+	+ $(addprefix tests/,cli cluster hardware top web)
 OF_IMAGE := tests/image
 test: $(VENV)/installed-dev  ## every test but those of the image; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real
@@ -42,9 +49,8 @@ test: $(VENV)/installed-dev  ## every test but those of the image; fetches Debia
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
-	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest \
-		+ $(patsubst %,--ignore %,$(OF_IMAGE) $(LONG) $(COMMANDS) $(HURT) $(PEERS)) + $(PEERS) + $(HURT) \
-		+ $(COMMANDS) $(HALF_OF_LONG) + $(patsubst %,--ignore %,$(HALF_OF_LONG)) $(LONG)
+	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -q $(RUNS) \
+		+ $(patsubst %,--ignore=%,$(OF_IMAGE) $(filter-out +,$(RUNS)))
 endif
 
 # What asks a Kubernetes API: whole folders, and what else asks a real one, or nothing else (pytest's marker `kubernetes`).

@@ -18,6 +18,7 @@ from typing import IO
 AT_ONCE = 2 * (os.cpu_count() or 1)
 """Most tests wait for a program or a peer half of their time."""
 SLOWEST = 10
+MOST_OF_A_NAME = 80
 _CODE_WITHOUT_TESTS = 5
 
 
@@ -25,7 +26,10 @@ _CODE_WITHOUT_TESTS = 5
 class Run:
     """One pytest that has been started."""
 
+    name: str
     process: subprocess.Popen[bytes]
+    began: float
+    """By the monotonic clock."""
     output: IO[bytes]
     report: Path
     """Where pytest writes its JUnit XML."""
@@ -82,29 +86,34 @@ def _all_of(command: list[str], runs: list[list[str]], folder: Path) -> tuple[li
     while waiting or started:
         while waiting and len(started) < AT_ONCE:
             number, arguments = waiting.pop(0)
-            started.append(_start([*command, *arguments], folder / str(number)))
+            started.append(_start(command, arguments, folder / str(number)))
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         for run in [run for run in started if run.process.poll() is not None]:
             started.remove(run)
             codes.append(run.process.returncode)
-            _show(run.output)
+            _show(run)
             total.add(run.report)
     return codes, total
 
 
-def _start(command: list[str], folder: Path) -> Run:
+def _start(command: list[str], arguments: list[str], folder: Path) -> Run:
     """Start one pytest, with a cache of its own below `folder`."""
     report = folder / "report.xml"
     output = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the program
     own = ["-o", f"cache_dir={folder}/cache", "-o", "junit_logging=no", f"--junitxml={report}"]
-    process = subprocess.Popen([*command, *own], stdout=output, stderr=subprocess.STDOUT)
-    return Run(process, output, report)
+    process = subprocess.Popen([*command, *arguments, *own], stdout=output, stderr=subprocess.STDOUT)
+    name = " ".join(arguments)
+    if len(name) > MOST_OF_A_NAME:
+        name = f"{name[:MOST_OF_A_NAME]}…"
+    return Run(name, process, time.monotonic(), output, report)
 
 
-def _show(output: IO[bytes]) -> None:
-    output.seek(0)
+def _show(run: Run) -> None:
+    """What a run has said, below its name and its time."""
+    sys.stdout.write(f"\n{run.name}: {time.monotonic() - run.began:.0f} s\n")
     sys.stdout.flush()
-    sys.stdout.buffer.write(output.read())
+    run.output.seek(0)
+    sys.stdout.buffer.write(run.output.read())
     sys.stdout.flush()
 
 
