@@ -39,7 +39,14 @@ def test_use_in_percent_goes_on_under_the_name_that_is_in_percent(values: Sequen
 # issue 22, line 36
 @pytest.mark.parametrize(
     ("values", "more"),
-    [(["0.87", "1"], ""), (["1.02", "0"], ""), (["0", "0"], ""), (["1", "1"], LATER), (["9223372036854775794"], "")],
+    [
+        (["0.87", "1"], ""),
+        (["1.02", "0"], ""),
+        (["1.05", "0"], ""),
+        (["0", "0"], ""),
+        (["1", "1"], LATER),
+        (["9223372036854775794"], ""),
+    ],
 )
 def test_a_ratio_stays_as_it_came(values: Sequence[str], more: str) -> None:
     came = page(values, more)

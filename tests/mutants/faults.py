@@ -158,7 +158,7 @@ FAULTS = (
         "return True",
     ),
     Fault(
-        "a page of percents with a value of just 1 has ratios",
+        "a ratio of just the most that there can be contradicts itself",
         "exposition/units.py",
         "is_above_all = any(value > _MOST for value in values)",
         "is_above_all = any(value >= _MOST for value in values)",

@@ -314,3 +314,14 @@ def test_an_address_is_a_gpu_only_where_nothing_contradicts_it(
     subjects: tuple[Subject, ...], inventory: Inventory, uuid: str
 ) -> None:
     assert heard_with(*subjects, inventory=inventory).uuid == uuid
+
+
+def test_events_wait_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.ownership.kernel_events.MOST_WAITING", 2)
+    story = Story()
+    story.look(held(A), 0.0)
+    seen = []
+    for at in (5.0, 6.0):
+        story.hear(xid(), at)
+        seen.append((story.events.is_waiting, story.events.is_full))
+    assert seen == [(True, False), (True, True)]

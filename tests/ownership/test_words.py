@@ -249,3 +249,8 @@ def test_ids_that_count_memory_are_gib_or_mib_by_how_many_a_gpu_has(offered: int
     owners = build_owners([held], PAGE, allocatable={"aliyun.com/gpu-mem": on_offer})
     (holder,) = owners.holders[DeviceKey(uuid=GPUS[0])]
     assert holder.grant == Grant(allocator="gpushare", memory_mib=mib)
+
+
+def test_of_which_resources_ids_count_units() -> None:
+    resources = ("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "nvidia.com/gpu")
+    assert [ALLOCATORS["Volcano"].counts_units(resource) for resource in resources] == [False, True, False]
