@@ -17,7 +17,6 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-from tests.support.node_parts import accounts_of, source_of
 from tests.support.stepping_clock import exchange
 
 SCRAPES_APART = 30
@@ -54,6 +53,7 @@ async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
     from exporter.sources.nvml.nvml_source import Nvml  # noqa: PLC0415 - only now the clock is another one
     from tests.node.test_accounting import node_of  # noqa: PLC0415 - only now the clock is another one
     from tests.support.exporter import config_of, running  # noqa: PLC0415 - only now the clock is another one
+    from tests.support.node_parts import accounts_of, source_of  # noqa: PLC0415 - only now the clock is another one
     from tests.support.waiting import until  # noqa: PLC0415 - only now the clock is another one
 
     class Careful(Scheduler):

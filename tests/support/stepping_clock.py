@@ -18,6 +18,8 @@ from pathlib import Path
 
 def exchange(functions: Mapping[str, object]) -> None:
     """From now on the modules of the program are imported with these in place of those of `time`."""
+    early = [name for name in sys.modules if name.startswith("exporter.")]
+    assert not early, f"imported with the machine's clock: {early}"
     stepping = types.ModuleType("time")
     stepping.__dict__.update(vars(time))
     stepping.__dict__.update(functions)
