@@ -61,7 +61,7 @@ def test_nothing_is_promised_twice_and_the_kubelet_gives_no_id_twice(
     kind: type[SimulatedAllocator], time: Time
 ) -> None:
     world = World(gpus=8, allocator=kind(), clock=time, seed=5)
-    for _ in range(150):
+    for _ in range(75):
         time.sleep(5)
         world.live()
         memory: defaultdict[str, float] = defaultdict(float)
