@@ -5,7 +5,7 @@ that container's. If several may have held it, in turn or together, two cases ar
 was active for less time than would make that holder busy. A holder is busy if the device was active for longer than the
 others can have held it, by enough to make that holder busy. Anything between is not known.
 
-Tests: tests/accounts/test_idle_since.py.
+Tests: tests/accounts/test_idleness.py, tests/accounts/test_idle_since.py.
 """
 
 from collections.abc import Mapping, Sequence

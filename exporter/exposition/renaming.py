@@ -3,7 +3,7 @@
 A line is renamed when it is read, which happens once for each series. All readers of the joined page see the new names
 and values. `Texts` keeps the texts of values, so that most of them are not worked out again.
 
-Tests: tests/exposition/test_join.py.
+Tests: tests/exposition/test_renaming.py, tests/exposition/test_join.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping
