@@ -31,17 +31,18 @@ check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, i
 # A + stands before the arguments of each pytest. Those that take longest begin first, and what no line names is the last one.
 LONG := tests/end_to_end
 HALF_OF_LONG := $(wildcard $(LONG)/test_[a-h]*.py)
-RUNS := + tests/node \
+RUNS := + tests/faults \
+	+ tests/node \
 	+ $(HALF_OF_LONG) \
 	+ $(filter-out $(HALF_OF_LONG),$(wildcard $(LONG)/test_*.py)) \
-	+ $(addprefix tests/,operator kubectl) \
-	+ $(addprefix tests/,rules browser) \
-	+ $(addprefix tests/,doctor faults) \
-	+ $(addprefix tests/,accounts allocated) \
-	+ $(addprefix tests/,report simulator bundle) \
-	+ $(addprefix tests/,exposition fuzz outputs ownership) \
-	+ $(addprefix tests/,sources probe cuda) \
-	+ $(addprefix tests/,cli cluster hardware top web)
+	+ tests/rules \
+	+ tests/browser \
+	+ tests/operator \
+	+ tests/kubectl \
+	+ $(addprefix tests/,sources probe cuda allocated cluster hardware) \
+	+ $(addprefix tests/,cli doctor top web) \
+	+ $(addprefix tests/,accounts report simulator bundle) \
+	+ $(addprefix tests/,exposition fuzz outputs ownership)
 OF_IMAGE := tests/image
 test: $(VENV)/installed-dev  ## every test but those of the image; fetches Debian's Prometheus into .cache first
 	@tests/get-real-components $(CACHE)/real

@@ -5,7 +5,6 @@ says is shown as it ends. Then come the ten slowest tests of all runs, the time,
 """
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -62,7 +61,7 @@ class Total:
 
 def main(words: list[str]) -> int:
     """Run them. Returns the exit code: 1 where any run failed."""
-    began = time.monotonic()
+    began, processors_before = time.monotonic(), _processor_ticks()
     lists: list[list[str]] = [[]]
     for word in words:
         if word == "+":
@@ -72,7 +71,7 @@ def main(words: list[str]) -> int:
     command, *runs = lists if len(lists) > 1 else (*lists, [])
     with tempfile.TemporaryDirectory() as folder:
         codes, total = _all_of(command, runs, Path(folder))
-    _tell(total, time.monotonic() - began)
+    _tell(total, time.monotonic() - began, _busy(processors_before, _processor_ticks()))
     # a selection (-k) may leave a run without a test
     return int(any(code not in (0, _CODE_WITHOUT_TESTS) for code in codes) or not total.seconds)
 
@@ -117,13 +116,24 @@ def _show(run: Run) -> None:
     sys.stdout.flush()
 
 
-def _tell(total: Total, seconds: float) -> None:
-    """Say what was slowest, what the time was, and how much of it the processors worked."""
+def _processor_ticks() -> tuple[int, int]:
+    """The ticks of all processors since the machine began, and those of them without work (/proc/stat)."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    idle, waiting_for_disk = ticks[3:5]
+    return sum(ticks), idle + waiting_for_disk
+
+
+def _busy(before: tuple[int, int], after: tuple[int, int]) -> float:
+    """The part of the time between that the processors worked. A program that forks others has no sum of its own."""
+    all_ticks, without_work = after[0] - before[0], after[1] - before[1]
+    return 1 - without_work / max(1, all_ticks)
+
+
+def _tell(total: Total, seconds: float, busy: float) -> None:
+    """Say what was slowest, what the time was, and how much of it the machine's processors worked."""
     slowest = sorted(total.seconds, reverse=True)[:SLOWEST]
     lines = ["", f"The {len(slowest)} slowest tests, with their fixtures:"]
     lines += [f"{test_seconds:8.1f} s  {name}" for test_seconds, name in slowest]
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    busy = (used.ru_utime + used.ru_stime) / (seconds * (os.cpu_count() or 1))
     lines += [
         "",
         f"{int(seconds // 60)} min {seconds % 60:.0f} s, of which {os.cpu_count()} processors worked {busy:.0%}",
