@@ -22,7 +22,7 @@ PURE := $(wildcard $(addprefix tests/,accounts dcgm dividing exposition model ou
 HALF_OF_CHECK := tests/accounts tests/dividing
 CHECKED := $(filter-out $(HALF_OF_CHECK),$(PURE)) $(addprefix tests/repository/test_,sizes.py tests.py mutants.py) \
 	--ignore=tests/report/history --ignore=tests/report/test_command.py
-check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, in less than a minute: before each commit
+check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, in a minute: before each commit
 	@mkdir -p $(CACHE)
 	@$(MAKE) --no-print-directory lint >$(CACHE)/lint.log 2>&1 & lint=$$!; failed=0; \
 		$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -q --quick + $(CHECKED) + $(HALF_OF_CHECK) || failed=1; \
@@ -66,7 +66,7 @@ test-on-kubernetes: $(VENV)/installed-dev  ## what asks a Kubernetes API, on a r
 	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest \
 		+ $(or $(ARGS),$(filter-out %/operator,$(ASK_KUBERNETES)) $(ALSO_ASK) + $(filter %/operator,$(ASK_KUBERNETES)))
 
-# In forks, which run only the tests that reach a change: 200 changes take some minutes. tests/mutants/ says more.
+# In forks, which run only the tests that reach a change: 200 changes take ten minutes or more. tests/mutants/ says more.
 ROOM := ownership
 SAMPLE := 200
 SEED := 1
