@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from exporter.dcgm.fields import Field
 from exporter.dividing.decimals import (
     Amount,
+    divisible,
     growth,
     in_parts,
     is_amount,
@@ -148,3 +149,21 @@ def test_serving_needs_no_decimals() -> None:
 
 def test_a_large_amount_keeps_every_digit() -> None:
     assert plus(Amount(1, 300), Amount(10**300)) == Amount(10**600 + 1, 300)
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_whole_numbers_are_written_so_as_far_as_every_reader_has_them(sign: str) -> None:
+    largest, next_one = (
+        number(f"{sign}9007199254740991".encode(), Field("x")),
+        number(f"{sign}9007199254740992".encode(), Field("x")),
+    )
+    assert (type(largest), type(next_one)) == (int, float)
+    assert number(f"{sign}1.0".encode(), Field("x")) == int(f"{sign}1")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("1", "1.000000"), ("0.5", "0.500000"), ("-1.00", "-1.000000"), ("1.05", "1.05"), ("0", "0"), ("2", "2")],
+)
+def test_a_ratio_has_six_places_to_be_divided(text: str, shown: str) -> None:
+    assert write_amount(divisible(read_amount(text.encode()))).decode() == shown
