@@ -69,7 +69,7 @@ def test_beats_that_take_their_time_do_not_drift() -> None:
     assert began == pytest.approx(list(range(13)))
 
 
-def test_what_is_told_again_changes_nothing() -> None:
+def test_new_intervals_do_not_disturb_a_beat_under_way() -> None:
     ended: list[float] = []
 
     async def beat() -> None:

@@ -19,11 +19,11 @@ def of(*powers: float, nobodys: tuple[float, ...] = ()) -> IdlePower:
     return idle
 
 
-def test_without_a_time_nothing_is_known() -> None:
+def test_the_power_at_rest_is_unknown_without_a_measurement() -> None:
     assert IdlePower().power is None
 
 
-def test_the_lowest_counts_until_a_gpu_rests() -> None:
+def test_the_lowest_power_counts_until_a_gpu_rests() -> None:
     assert of(90, 60, 70).power == watts(60)
     assert of(60, nobodys=(75, 70)).power == watts(70)
     idle = of(60, nobodys=(75,))
@@ -51,7 +51,7 @@ def on_a_line(times: int, off: float = 0.0) -> IdlePower:
     return idle
 
 
-def test_of_a_gpu_that_never_rests_the_line_tells_its_power_at_rest() -> None:
+def test_a_line_through_active_times_gives_the_power_at_rest_of_a_busy_gpu() -> None:
     microjoules, nanoseconds = on_a_line(10).power or (0, 1)
     assert abs(microjoules / nanoseconds * 1000 - 60) < 0.1
     assert on_a_line(9).power == watts(60 + 170)  # too few

@@ -45,7 +45,7 @@ def held(pods: str) -> HeldGpu:
         ("a", "ab", "b", 1_000_000, {"a": False, "b": False}),
     ],
 )
-def test_a_holder_was_idle(
+def test_a_holders_idleness_follows_from_the_devices_mean_activity(
     before: str | None, window: str, now: str, activity: int, idle: dict[str, bool | None]
 ) -> None:
     gpu: Any = SimpleNamespace(
@@ -58,7 +58,7 @@ def test_a_holder_was_idle(
     assert {entry.owner.pod: is_idle for (_, entry), is_idle in decided.items() if entry.owner} == idle
 
 
-def test_two_that_share_a_device_are_idle_together_or_not_known() -> None:
+def test_the_holders_of_a_shared_device_are_all_idle_or_all_unknown() -> None:
     gpu: Any = SimpleNamespace(interval=None, state=SimpleNamespace(holders_before=held("ab")), holders_now=held("ab"))
     for activity, is_idle in ((49_999, True), (50_000, None), (1_000_000, None)):
         decided = verdicts(gpu, [Stretch(held("ab"), 30 * SECOND)], {"": activity}, LEAST)

@@ -89,7 +89,7 @@ def test_what_others_do_on_a_whole_gpu_is_not_its_holders(
     assert found(looks) == expected
 
 
-def test_over_several_looks_each_holders_time_is_divided_by_its_kernels() -> None:
+def test_the_time_of_several_looks_is_divided_among_holders_by_kernels() -> None:
     times: list[SmNs] = [
         kernels({"a": 0, "b": 0}),
         kernels({"a": 6, "b": 0}),
@@ -172,7 +172,7 @@ def active_of(looks: Looks) -> dict[str, float | None]:
 
 
 # issue 22, "Must show" 0
-def test_who_came_and_left_between_two_looks_has_one_look_of_kernels() -> None:
+def test_a_holder_who_came_and_left_between_looks_has_its_active_time() -> None:
     """B's kernels run for 4 s of each look, a's for half of the time that it holds its share: from 15 s to 35 s."""
     times: list[tuple[Held, dict[str, float]]] = [
         (ALONE, {"b": 0}),

@@ -294,7 +294,7 @@ def test_while_the_page_is_away_the_kubelet_tells_who_holds_what() -> None:
     assert [account.amounts.get("observed_ns") or 0 for account in found] == [0, 0, 0]
 
 
-def test_of_too_many_gpus_those_that_were_seen_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_with_too_many_gpus_remembers_those_seen_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exporter.accounts.ledger.MOST_GPUS", 2)
     looks = Looks().at(0, energy("0")).at(10, energy("0", 1)).at(20, energy("0", 2))
     assert looks.ledger.states.keys() == {GPU(1), GPU(2)}

@@ -216,7 +216,7 @@ def test_without_pods_nothing_is_counted() -> None:
     assert counted(looks) == {}
 
 
-def test_of_two_containers_on_a_gpu_the_one_that_ended_is_counted() -> None:
+def test_the_container_that_ended_is_counted_and_not_its_neighbour() -> None:
     uses = {"a": 0.1 * ALL_MIB, "b": 0.88 * ALL_MIB}
     looks = filled(pods="ab", uses=uses)
     looks.at(40, energy("40") + memory(0.88 * ALL_MIB), {"a": whole(0), "b": whole(0)}, ended("a", 34), uses=uses)

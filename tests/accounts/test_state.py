@@ -49,7 +49,7 @@ def test_counters_go_on_after_a_short_restart() -> None:
     )
 
 
-def test_a_long_downtime_belongs_to_who_holds_the_gpu_at_both_ends() -> None:
+def test_a_long_downtime_belongs_to_a_holder_before_and_after_it() -> None:
     for pod, of_a, of_nobody in (("a", 4, 0), ("b", 2.5, 1.5)):
         looks = Looks(ledger=restore(saved(), 1_100 * SECOND, 5 * SECOND))
         looks.at(5, energy("9000"), {pod: whole(0)})

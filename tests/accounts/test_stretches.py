@@ -60,7 +60,7 @@ def test_a_page_is_old_after_two_minutes_with_the_same_values() -> None:
     assert counters(Stretch(held(), MOST_UNREAD_NS - 1), Stretch(held(), 1)).is_old
 
 
-def test_a_page_describes_what_came_after_the_last_time_that_nobody_saw() -> None:
+def test_a_page_describes_the_stretches_after_the_last_unseen_one() -> None:
     seen, gap, blind = Stretch(held(), 1), Stretch(held(), 2, is_gap=True), Stretch(held(), 3, is_blind=True)
     after = Stretch(held(), 4)
     assert counters(seen, after).described == [seen, after]
@@ -82,7 +82,7 @@ def test_stretches_of_the_same_holders_are_one() -> None:
     assert Stretch(one, 4, is_gap=True).and_then(first) is None
 
 
-def test_of_too_many_stretches_the_oldest_become_a_gap() -> None:
+def test_the_oldest_of_too_many_stretches_become_a_gap() -> None:
     of_gpu = counters(*(Stretch(held(), 1) for _ in range(MOST_STRETCHES)))
     assert not of_gpu.stretches[0].is_gap
     of_gpu.add(Stretch(held(), 1))

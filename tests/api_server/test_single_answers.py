@@ -70,12 +70,12 @@ def pod(name: str = "a") -> Object:
         (f"{PODS}?fieldSelector=spec.foo%3Dx", "answers/400-field-selector.json"),
     ],
 )
-async def test_what_is_not_there_is_said_as_by_a_real_one(client: Client, path: str, name: str) -> None:
+async def test_a_missing_object_is_answered_as_by_a_real_server(client: Client, path: str, name: str) -> None:
     body = recorded(name)
     assert await client.get(path) == (body["code"] if isinstance(body, dict) else 404, body)
 
 
-async def test_who_may_not_is_refused_as_by_a_real_one(client: Client) -> None:
+async def test_a_user_without_rights_is_refused_as_by_a_real_server(client: Client) -> None:
     client.server.users = {"token": "nobody"}
     client.server.rules = []
     assert await client.get(PODS, Authorization="Bearer another") == (401, recorded("401.json"))

@@ -21,7 +21,7 @@ PATHS = [output.path for output in OUTPUTS] + ["/autoscale/ml/trainer/gpu_utiliz
 PROBES = [output.path for output in OUTPUTS if output.is_probe]
 
 
-async def test_below_a_path_get_and_head_are_all_there_is() -> None:
+async def test_a_path_below_an_endpoint_answers_get_and_head_alone() -> None:
     path = PATHS[-1]
     async with seeing(TWO) as asked:
         for method in ("POST", "PUT", "DELETE"):

@@ -289,7 +289,7 @@ async def test_ready_once_the_nodes_are_known_and_each_was_asked_then_for_good()
         assert (await asked.get("/-/healthy"))[0] == 200
 
 
-async def test_only_whoever_asks_at_the_very_start_waits() -> None:
+async def test_only_a_request_before_the_first_answers_waits() -> None:
     source = Seen(TWO)
     source.answers.clear()
     loop = asyncio.get_running_loop()

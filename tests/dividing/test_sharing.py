@@ -131,7 +131,7 @@ def test_what_did_not_grow_keeps_its_digits() -> None:
 
 
 # issue 7, line 31
-def test_whoever_held_a_device_alone_before_another_goes_on() -> None:
+def test_the_counter_of_a_holder_who_comes_back_goes_on() -> None:
     rows = Reads().rows
     assert rows([A], "100") == ["0", "0"]
     assert rows([A], "110") == ["10", "0"]

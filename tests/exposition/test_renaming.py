@@ -4,7 +4,7 @@ from exporter.exposition.lines import MetadataLine
 from exporter.exposition.renaming import AS_IT_CAME, Renamed, Renaming, Texts
 
 
-def test_of_two_labels_that_get_one_name_the_first_stays() -> None:
+def test_the_first_of_two_labels_that_get_one_name_stays() -> None:
     renamed = Renamed(b"new", b"", b"", labels={b"Hostname": (b"hostname",), b"gpu": (b"gpu", b"index")})
     labels = [(b"gpu", b"0"), (b"Hostname", b"n1"), (b"hostname", b"n2"), (b"index", b"7")]
     assert renamed.labels_of(labels) == [(b"gpu", b"0"), (b"index", b"0"), (b"hostname", b"n1")]
@@ -44,6 +44,6 @@ def test_a_value_is_converted_once_while_it_is_kept() -> None:
     assert len(texts) == 1  # it forgets all when they are too many
 
 
-def test_twins_are_named() -> None:
+def test_a_renaming_knows_the_new_names_of_twins() -> None:
     assert Renaming({}, twins={b"old": Renamed(b"new", b"", b"")}).twin_names == {b"new"}
     assert AS_IT_CAME.twin_names == set()

@@ -25,7 +25,7 @@ def test_inputs_whose_value_could_not_be_made_are_tried_again() -> None:
     assert memo.of(float, 1) == 1
 
 
-def test_a_value_that_its_caller_makes_belongs_to_the_inputs_kept_with_it() -> None:
+def test_a_memo_knows_the_inputs_with_which_a_value_was_kept() -> None:
     memo, pods = Memo(""), object()
     assert not memo.is_of(pods)
     memo.keep("made", pods)

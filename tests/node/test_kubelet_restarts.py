@@ -229,7 +229,7 @@ async def test_a_successor_gives_a_pod_deleted_by_force_no_uid_and_no_labels(
 
 
 # issue 7, line 5
-async def test_a_kubelet_that_does_not_know_the_successor_does_not_mean_it(stack: AsyncExitStack) -> None:
+async def test_until_the_kubelet_knows_a_successor_the_name_has_no_uid_or_labels(stack: AsyncExitStack) -> None:
     """Deleted by force while the kubelet runs: it lists the old one for as long as that takes to end."""
     simulated = await stack.enter_async_context(node_of(World(gpus=4, seed=7)))
     world = simulated.world

@@ -32,7 +32,7 @@ def remembered() -> int:
 
 
 # issue 18, line 3
-async def test_claims_leave_nothing_behind(node: SimulatedNode) -> None:
+async def test_claims_that_ended_leave_no_memory_behind(node: SimulatedNode) -> None:
     # accounts are kept for a while, and have a bound of their own
     config = config_of(kubelet_socket=str(node.socket), kubelet_max_age="0s", dcgm_url=node.url, accounting_mode="off")
     claims, sizes = 0, list[int]()

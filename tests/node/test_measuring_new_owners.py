@@ -52,7 +52,7 @@ class Told:
         """It was read."""
 
 
-async def test_new_owners_are_measured_by_what_was_looked_up_for_the_reading() -> None:
+async def test_new_owners_are_measured_by_processes_looked_up_for_the_reading() -> None:
     a, b = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
     gpu = DeviceKey(uuid="GPU-1")
 

@@ -310,7 +310,7 @@ def test_what_a_killed_process_left_beside_it_is_removed(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == [other.name]
 
 
-async def test_an_exporter_that_cannot_listen_leaves_the_others_file(
+async def test_an_exporter_that_cannot_listen_leaves_the_other_ones_state_file(
     simulated: SimulatedNode, clock: Clock, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"

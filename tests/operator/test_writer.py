@@ -70,7 +70,7 @@ async def test_it_does_not_try_for_ever(
     assert answers == {("apply", "503"): writing.TRIES}
 
 
-async def test_what_is_not_admitted_is_not_asked_again(
+async def test_an_object_that_is_not_admitted_is_not_sent_again(
     server: SimulatedApiServer, writer: Writer, answers: Counter[tuple[str, str]]
 ) -> None:
     server.faults.add("terminating")
@@ -79,7 +79,7 @@ async def test_what_is_not_admitted_is_not_asked_again(
     assert answers == {("apply", "403"): 1}
 
 
-async def test_after_an_answer_that_was_lost_the_same_is_asked_again(
+async def test_an_object_whose_answer_was_lost_is_sent_again(
     server: SimulatedApiServer,
     writer: Writer,
     answers: Counter[tuple[str, str]],

@@ -160,7 +160,7 @@ async def test_a_page_s_xid_that_only_informs_is_not_the_last_one(start: Start, 
     }
 
 
-async def test_several_upstreams_become_one_object_without_those_that_fail(
+async def test_several_upstreams_fill_one_object_without_those_that_fail(
     start: Start, simulated: SimulatedNode
 ) -> None:
     other = SimulatedNode(World(gpus=1))

@@ -195,7 +195,7 @@ def test_what_a_container_asked_of_a_gpu_stands_in_its_own_object() -> None:
     assert all(row.cuda is None for row in at_once(device_rows.rows(of_holders(None))))
 
 
-def test_an_unheld_gpus_object_has_what_processes_in_no_pod_asked_of_it() -> None:
+def test_a_free_gpus_object_has_what_processes_outside_pods_asked_of_it() -> None:
     held, idle = at_once(device_rows.rows(of_holders({(None, GPU): USE, (None, DeviceKey(uuid=UUID(1))): USE})))
     assert held.cuda is None
     assert (idle.pod, idle.cuda) == ("", as_object(USE))

@@ -135,7 +135,7 @@ def test_claims_left_out_are_problems_and_other_resources_warnings() -> None:
     assert [finding.level for finding in of_attribution(nothing_else)] == [Level.PROBLEM]
 
 
-def test_who_holds_units_holds_no_missing_device() -> None:
+def test_a_holder_of_units_holds_no_missing_device() -> None:
     units = Assignment(owner=A, resource="tencent.com/vcuda-core", device_id="tencent.com/vcuda-core-3", units=50)
     context = LookContext(resources=("nvidia.com/*",), outside=(given("0000:c1:00.0", B, "example.com/nic"),))
     seen = snapshot(units, seen=(Subject(uuid="GPU-1"),), context=context)

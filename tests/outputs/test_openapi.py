@@ -22,12 +22,12 @@ NOT_DESCRIBED = ("/debug/mapping", "/debug/nodes", "/openapi.json")
 SERVED = ROOT / "exporter" / "outputs" / "openapi.json"
 
 
-def test_the_file_is_the_description_in_docs(golden: Golden) -> None:
+def test_openapi_json_is_the_description_in_docs(golden: Golden) -> None:
     described = quick_yaml.load((ROOT / "docs" / "openapi.yaml").read_text())
     golden.holds(SERVED, json.dumps(described, indent=1) + "\n")
 
 
-async def test_the_file_is_what_is_served(start: Start) -> None:
+async def test_openapi_json_is_what_the_exporter_serves(start: Start) -> None:
     exporter = await start(kubelet_socket="/no/such/kubelet.sock", dcgm_url="http://127.0.0.1:1/metrics")
     async with exporter.session.get(f"{exporter.base}/openapi.json") as response:
         assert response.status == 200

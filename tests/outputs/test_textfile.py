@@ -55,7 +55,7 @@ def test_a_link_that_waits_where_it_writes_is_not_followed(tmp_path: Path, monke
     assert len(set(written)) == 2  # no name comes twice
 
 
-def test_where_it_cannot_write_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_old_file_stays_if_the_new_one_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "gpu.prom"
     path.write_text("old")
 

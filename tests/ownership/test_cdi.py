@@ -155,7 +155,7 @@ def test_an_instance_is_known_by_its_parents_device_and_a_gpu_by_its_uuid() -> N
 
 
 @pytest.mark.parametrize("nodes", [{66, 67}, {66}, {67}, {66, 68}, {67, 999}])
-def test_either_capability_is_enough(nodes: set[int]) -> None:
+def test_one_of_an_instances_two_capabilities_is_enough(nodes: set[int]) -> None:
     assert found(a=[of(MIG, {0}, nodes)]) == ({"nvidia0": {MIG: "7"}}, [], set())
     assert found(a=[of(MIG, set(), nodes)]) == ({"nvidia0": {MIG: "7"}}, [], set())
     assert found(a=[of(MIG, {0}, {998, 999})]) == ({}, [], set())

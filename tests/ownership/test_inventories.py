@@ -158,7 +158,7 @@ def test_two_gpus_of_one_name_both_keep_it_so_that_it_leads_to_neither() -> None
 
 
 @given(PARTS)
-def test_instances_are_where_a_part_says_and_each_is_there_once(
+def test_an_instance_is_in_one_place_which_a_part_of_the_inventory_names(
     parts: list[SourceInventory],
 ) -> None:
     inventory = put_together(parts)

@@ -204,7 +204,7 @@ def test_any_word_of_an_owner_makes_one(labels: dict[str, str], came_with: Owner
     assert LabelPolicy().read_subject(labels).came_with == came_with
 
 
-def test_labels_that_a_prometheus_moved_are_an_owner_only_with_a_pod() -> None:
+def test_exported_labels_name_an_owner_only_with_a_pod() -> None:
     policy = LabelPolicy()
     moved = {"exported_pod": "p", "exported_namespace": "n", "exported_container": "c"}
     assert policy.read_subject(moved).exported == Owner(namespace="n", pod="p", container="c")

@@ -282,7 +282,7 @@ def test_a_gpu_that_the_page_lacks_is_missing_for_a_day() -> None:
     assert verdict_of(verdicts, looked(EMPTY), at=NOW + 1 + MISSING_SECONDS) is None
 
 
-def test_an_instance_that_the_page_lacks_is_gone_once_it_is_missed() -> None:
+def test_an_instance_that_the_page_lacks_is_gone_after_the_grace() -> None:
     verdicts, instance = Verdicts(), Subject(uuid=GPU, instance="3", index="0")
     look(verdicts, looked(replace(PAGE, subjects={SUBJECT: 9, instance: 9})))
     assert INSTANCE in look(verdicts, looked(), at=NOW + 1)
@@ -505,7 +505,7 @@ def tainted(taints: Mapping[str, Sequence[Taint]], *others: SliceDevice, is_cut:
 
 
 # issue 22, line 39
-def test_of_several_gpus_that_the_driver_calls_lost_none_is_singled_out() -> None:
+def test_if_the_driver_calls_several_gpus_lost_none_is_singled_out() -> None:
     """NVIDIA's driver taints all of a node as one is lost. What is read goes on; of the others one may be gone."""
     lost = [Taint("NoSchedule", LOST_TAINT)]
     seen = look(Verdicts(), tainted({GPU: lost, OTHER: lost}))

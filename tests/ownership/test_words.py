@@ -180,7 +180,7 @@ class _Counting:
         return self._grammar(text)
 
 
-def test_an_annotation_is_read_once_while_it_stays() -> None:
+def test_an_annotation_is_read_once_while_it_stays_the_same() -> None:
     """To read one may take milliseconds, and a node has a hundred pods that come and go."""
     (written,) = (of for of in ALLOCATORS["HAMi"].annotations if of.key == HAMI)
     grammar = _Counting(written.grammar)
@@ -251,6 +251,6 @@ def test_ids_that_count_memory_are_gib_or_mib_by_how_many_a_gpu_has(offered: int
     assert holder.grant == Grant(allocator="gpushare", memory_mib=mib)
 
 
-def test_of_which_resources_ids_count_units() -> None:
+def test_volcanos_memory_ids_count_units_and_its_number_ids_do_not() -> None:
     resources = ("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "nvidia.com/gpu")
     assert [ALLOCATORS["Volcano"].counts_units(resource) for resource in resources] == [False, True, False]

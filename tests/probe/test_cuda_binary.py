@@ -95,7 +95,7 @@ def test_the_same_kernel_of_two_sources_counts_once() -> None:
     assert [found.kernel.code_bytes for found in binary.kernels] == [64, 128]
 
 
-def test_kernels_of_one_name_have_an_order() -> None:
+def test_two_kernels_of_one_name_always_come_in_the_same_order() -> None:
     info = Section(name=b".nv.info", data=attributes((0x2F, 1, 8)))
     known = cubin([Function()], [Section(name=b".text.f", data=bytes(64)), info])
     for pair in ((one(), known), (known, one())):

@@ -180,7 +180,7 @@ def test_where_spans_tell_all_the_time_is_that_of_their_union(spans: list[list[t
 @given(
     st.lists(st.integers(0, 100), min_size=1, max_size=4), st.lists(SPANS, max_size=4), st.none() | st.integers(0, 200)
 )
-def test_the_time_is_at_least_one_spans_and_at_most_all_of_them(
+def test_the_united_time_lies_between_the_longest_time_and_the_sum(
     times: list[int], spans: list[list[tuple[int, int]]], window: int | None
 ) -> None:
     united = united_ns(times, spans, window)

@@ -42,5 +42,5 @@ def test_a_node_that_nobody_saw_has_no_number_of_gpus() -> None:
     assert gpus_of({("n", "H100"): 60.0}, {}) == {}
 
 
-def test_scrapes_may_show_a_little_more_than_there_was() -> None:
+def test_scrapes_can_show_at_most_a_little_more_than_there_was() -> None:
     assert most_held(2.0, 100.0) == pytest.approx(2 * (102 + 30))

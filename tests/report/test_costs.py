@@ -52,7 +52,7 @@ def test_the_name_of_a_model_goes_before_the_longest_pattern(model: str, price: 
     assert read_prices(texts, None).of_model(model) == Decimal(price)
 
 
-def test_of_a_model_without_a_price_only_no_hours_have_a_cost() -> None:
+def test_without_the_price_of_a_model_only_zero_hours_have_a_cost() -> None:
     prices = Prices(of_models={"h100": Decimal(2)}, of_kwh=Decimal("0.5"))
     amounts = Amounts(held=3600.0, idle=0.0, free=1800.0, joules=7.2e6)
     assert prices.of("A100", amounts) == Costs(None, Fraction(0), None)
@@ -71,7 +71,7 @@ def test_of_a_model_without_a_price_only_no_hours_have_a_cost() -> None:
 
 
 @pytest.mark.parametrize("text", [".50", "2,5", "-1", "1e3", "1000000000000.1", "2.123456789012345678901", "NaN"])
-def test_what_is_no_price(text: str) -> None:
+def test_a_text_that_is_no_price_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         read_price(text)
     with pytest.raises(ConfigError):
@@ -84,5 +84,5 @@ def test_two_prices_of_one_model_or_a_price_of_no_model_are_refused(texts: list[
         read_prices(texts, None)
 
 
-def test_the_highest_price() -> None:
+def test_the_highest_price_is_accepted() -> None:
     assert read_price("1000000000000") == 10**12

@@ -40,7 +40,7 @@ def build(folder: Path, tools: Path, **settings: str) -> subprocess.CompletedPro
     )
 
 
-def test_what_is_built_is_not_built_again(tmp_path: Path, tools: Path) -> None:
+def test_a_second_build_does_nothing(tmp_path: Path, tools: Path) -> None:
     (tmp_path / "built").write_text(BUILT)
     ended = build(tmp_path, tools, SOURCE="/nonexistent", GO="/nonexistent")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -97,7 +97,7 @@ def test_each_reason_is_about_a_change_that_can_be_made() -> None:
     assert equivalent.without_a_change(entries, [change for path in paths for change in changes_of_file(path)]) == []
 
 
-def test_what_never_ends_is_ended() -> None:
+def test_a_job_that_never_ends_is_ended() -> None:
     def run(number: int) -> str:
         while number:
             pass

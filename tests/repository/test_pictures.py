@@ -216,7 +216,7 @@ def test_one_name_that_is_not_the_demos_is_noticed_in_every_form_of_sample(form:
 
 # issue 22, line 19
 @pytest.mark.parametrize("text", ["serving", "train-resnet-dgb68", "jupyter-q4t8k", "No data", "GPU-00000000-9b57…"])
-def test_a_text_not_of_the_demo_is_noticed_in_a_dashboards_picture(text: str) -> None:
+def test_a_text_from_outside_the_demo_is_noticed_in_a_dashboards_picture(text: str) -> None:
     model = {"title": "GPUs: cluster", "panels": [{"title": "Power by model"}]}
     of_demo = [
         "Dashboards / GPUs: cluster",

@@ -57,7 +57,7 @@ def test_each_failure_fails_the_whole(tmp_path: Path, sources: tuple[str, ...], 
     assert (run.returncode, run.stdout.splitlines()[-1]) == (code, counts), run.stdout + run.stderr
 
 
-def test_more_runs_than_at_once_and_the_slowest_test(tmp_path: Path) -> None:
+def test_all_runs_count_and_the_slowest_test_comes_first(tmp_path: Path) -> None:
     many = 2 * (os.cpu_count() or 1) + 1
     run = _run(tmp_path, SLOW, *[PASSES] * many)
     lines = run.stdout.splitlines()

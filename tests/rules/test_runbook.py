@@ -19,7 +19,7 @@ def test_every_alert_has_an_entry_and_every_entry_an_alert() -> None:
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_an_entry_has_its_meaning_where_to_look_what_to_do_and_silence(name: str) -> None:
+def test_an_entry_says_what_an_alert_means_where_to_look_and_what_to_do(name: str) -> None:
     meaning, *points = re.split(r"\n\n?- ", ENTRIES[name].strip())
     assert meaning.startswith(alerts()[name]["labels"]["severity"].capitalize())
     assert [re.match(r"\*\*([A-Z][a-z ]+)\*\*: ", point)[1] for point in points] == ["Look at", "Do", "Silence"]  # type: ignore[index]

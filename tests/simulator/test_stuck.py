@@ -17,7 +17,7 @@ from tests.support.simulated import SimulatedDcgm, World
 MINUTES = 26
 
 
-def test_what_hangs_and_what_starves_are_told_apart() -> None:
+def test_a_hang_and_a_wait_for_data_are_told_apart() -> None:
     now = [0]
     world = World(gpus=6, seed=4, clock=lambda: now[0])
     for idle in world.pods:

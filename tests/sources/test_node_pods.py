@@ -144,7 +144,7 @@ def test_a_restarted_kubelet_tells_of_ended_pods_that_they_are_gone() -> None:
     assert table.by_name(now=10.72) == {("ml", "a"): kept["ml", "a"]}
 
 
-def test_a_name_means_the_pod_told_of_last() -> None:
+def test_a_name_means_the_last_reported_pod_that_has_not_ended() -> None:
     table = after_sync(pod("a", "1"), pod("a", "2"))
     assert table.by_name(now=0.0)["ml", "a"].uid == "2"
     table.put(pod("a", "2", phase="Failed"), now=1.0)
@@ -194,7 +194,7 @@ def until(table: PodTable, name: str, now: float) -> list[tuple[str, float, bool
 
 
 # issue 24
-def test_a_broken_stream_leaves_names_that_can_come_again_in_doubt() -> None:
+def test_after_a_broken_stream_a_name_is_in_doubt_until_it_is_sent_again() -> None:
     table = after_sync(A, B)
     table.cut_off(5.0)
     assert until(table, "a", 6.0) == [(A.uid, 5.0, False)]

@@ -44,7 +44,7 @@ def run(root: Path, pid: int, of: int | None, environ: bytes, *, ticks: int = 10
     return folder
 
 
-def test_only_what_tells_devices_is_kept_of_an_environment(root: Path) -> None:
+def test_only_variables_that_name_devices_are_kept_of_an_environment(root: Path) -> None:
     run(root, 11, 1, SECRETS + f"NVIDIA_VISIBLE_DEVICES={GPU}\0CUDA_DEVICE_MEMORY_LIMIT_0=1024m\0".encode())
     run(root, 21, 2, b"NVIDIA_VISIBLE_DEVICES=1\0")
     run(root, 31, None, b"NVIDIA_VISIBLE_DEVICES=2\0")

@@ -141,7 +141,7 @@ def test_a_url_without_a_scheme_is_tried_by_http_and_https(tmp_path: Path) -> No
         assert document["exporter"]["url"] == exporter.url
 
 
-def test_what_breaks_before_the_first_answer_is_asked_again() -> None:
+def test_an_address_that_breaks_before_its_first_answer_is_asked_again() -> None:
     """Such as `kubectl port-forward`, which takes a connection and drops it while the pod is not there."""
     with fixed_exporter("node") as exporter:
         urls = (exporter.url, exporter.url.replace("http:", "https:"))

@@ -68,7 +68,7 @@ def test_half_of_an_owners_first_reading_counts() -> None:
     assert added(times, at(20), measured({B: 0.8})) == {B: 12 * SECOND, None: 2 * SECOND}
 
 
-def test_a_device_with_an_unknown_is_left_out_and_goes_on_afterwards() -> None:
+def test_a_device_of_unknown_use_is_left_out_and_goes_on_once_it_is_known() -> None:
     times = SmTimes()
     added(times, at(0), measured({A: 1.0, B: 1.0}))
     added(times, at(1), measured({A: 1.0, B: 1.0}))

@@ -174,7 +174,7 @@ def test_the_names_of_dcgm_4_9_are_converted() -> None:
     assert short(found) == [("GPU-1", "", 57)]
 
 
-def test_of_two_names_of_one_measurement_the_older_counts() -> None:
+def test_the_older_of_two_names_of_one_measurement_counts() -> None:
     both = [(of_device("DCGM_FI_DEV_GPU_UTIL_RATIO"), "0.1"), (of_device(UTIL), "20")]
     for order in (both, both[::-1]):
         assert short(nodes_of(target(), (), order)["n1"]) == [("GPU-1", "", 20)]

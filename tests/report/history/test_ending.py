@@ -33,7 +33,7 @@ class RefusingServer:
 
 # issue 22, line 18
 @pytest.mark.parametrize("steps", range(4))
-async def test_a_cancelled_reader_asks_no_more_even_if_a_query_fails_then(steps: int) -> None:
+async def test_a_cancelled_reader_asks_no_more_even_if_a_query_fails_meanwhile(steps: int) -> None:
     server = RefusingServer()
     reading = asyncio.create_task(AccountsReader(api=server, matchers=(), wanted=frozenset()).read(PIECE))
     await until(lambda: len(server.asked) == 6)

@@ -161,7 +161,7 @@ async def test_settings_that_mean_another_machine_are_left_out(name: str, text: 
 
 
 @pytest.mark.parametrize(("allow", "has_others"), [((), False), ((".*",), True)])
-async def test_the_exporter_takes_the_same_of_the_page_of_a_discovered_pod(
+async def test_a_discovered_pods_page_has_the_families_that_settings_allow(
     allow: tuple[str, ...], *, has_others: bool
 ) -> None:
     body = b'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 30\ngo_goroutines 7\n'

@@ -52,7 +52,7 @@ def test_garbage_is_no_answer(body: bytes) -> None:
         parse(body, GLOBS)
 
 
-def test_more_than_a_node_can_have_is_refused_at_once() -> None:
+def test_more_ids_than_a_node_can_have_are_refused_at_once() -> None:
     ids = [f"{GPU}::{number}" for number in range(MOST_ASSIGNMENTS + 1)]
     huge = v1.AllocatableResourcesResponse(
         devices=[v1.ContainerDevices(resource_name=SHARED_RESOURCE, device_ids=ids)]

@@ -369,7 +369,7 @@ async def test_the_last_word_of_a_kubelet_without_its_api_server_holds(
 
 # issue 7, line 3
 @pytest.mark.parametrize(("max_stale", "holds_for"), [(None, 600.0), (30.0, 30.0)])
-async def test_the_end_of_the_last_word_of_a_kubelet_is_a_line_in_the_log(
+async def test_the_log_says_when_the_owners_of_an_old_answer_are_dropped(
     kubelet: SimulatedKubelet,
     make: Make,
     max_stale: float | None,

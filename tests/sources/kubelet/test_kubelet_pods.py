@@ -96,7 +96,7 @@ async def test_a_pod_that_is_made_anew_under_its_name_is_the_new_one(
 
 
 # issue 7, line 2
-async def test_a_starting_kubelet_says_that_all_is_told_and_told_of_nobody(
+async def test_a_starting_kubelet_that_has_sent_no_pod_yet_removes_none(
     kubelet: SimulatedPodsApi, source: PodsApi, world: World
 ) -> None:
     await kubelet.start()

@@ -108,7 +108,7 @@ def test_no_owner_is_lost_over_the_recorded_restart_of_1_36() -> None:
 
 # issue 7, line 8
 # issue 7, line 42
-def test_what_runs_before_a_container_is_not_listed() -> None:
+def test_init_containers_hold_no_device_in_the_kubelets_answer() -> None:
     answer = newer("during-init")
     assert ("serving", "init-only") in answer.listed
     holding = {(found.owner.pod, found.owner.container) for found in answer.assignments}

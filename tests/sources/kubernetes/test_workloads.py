@@ -220,7 +220,7 @@ async def test_a_circle_ends() -> None:
     assert len(api.calls) < 5
 
 
-async def test_what_is_known_is_kept_for_5_minutes() -> None:
+async def test_a_known_workload_is_kept_for_5_minutes() -> None:
     clock = Clock()
     api = Api({RS: owned_by("Deployment", "web")})
     workloads = Workloads(api=api, clock=clock)

@@ -340,7 +340,7 @@ async def test_a_reader_who_cannot_wait_leaves_the_read_running(upstream: Upstre
 
 
 # issue 22, line 36
-async def test_percents_under_the_name_of_a_ratio_go_on_under_the_other_name(upstream: Upstream, make: Make) -> None:
+async def test_percents_under_a_ratios_name_go_out_under_the_percents_name(upstream: Upstream, make: Make) -> None:
     source = make()
     upstream.answer = ok(b'DCGM_FI_DEV_GPU_UTIL_RATIO{UUID="GPU-1"} 87\n')
     assert (await source.begin()).body == b'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1"} 87\n'
