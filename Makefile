@@ -11,13 +11,18 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help run check test test-on-kubernetes mutants branches pictures probe image test-in-image faults soak fuzz bench profile bench-compare hardware hardware-wheels lint format protos docs golden dashboards reference dictionary lock release clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { \
+		line = sprintf("%-23s", "make " $$1); count = split($$2, words, " "); \
+		for (i = 1; i <= count; i++) { \
+			if (length(line) + length(words[i]) > 78) { print line; line = sprintf("%23s", "") } \
+			line = line " " words[i] } \
+		print line }' $(MAKEFILE_LIST)
 
 run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it, on :9400
 	@$(BIN)/pod-gpu-metrics-exporter demo $(ARGS)
 
-# What decides is pure: its tests wait for nobody. They try the same random examples each time, a hundred of each history,
-# and of the rest a fifth. Lint runs beside them, and says what it has to say after them.
+# The tests of what decides wait for nobody. They try the same random examples each time: a hundred of each history, and a
+# fifth of the others. Lint runs beside them, and its output comes after theirs.
 PURE := $(wildcard $(addprefix tests/,accounts dcgm dividing exposition model outputs ownership report usage))
 HALF_OF_CHECK := tests/accounts tests/dividing
 CHECKED := $(filter-out $(HALF_OF_CHECK),$(PURE)) $(addprefix tests/repository/test_,sizes.py tests.py mutants.py) \
@@ -28,7 +33,7 @@ check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, i
 		$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -q --quick + $(CHECKED) + $(HALF_OF_CHECK) || failed=1; \
 		wait $$lint || failed=1; cat $(CACHE)/lint.log; exit $$failed
 
-# A + stands before the arguments of each pytest. Those that take longest begin first, and what no line names is the last one.
+# A + begins the arguments of one pytest. The longest runs begin first; the last run has what no line names.
 LONG := tests/end_to_end
 HALF_OF_LONG := $(wildcard $(LONG)/test_[a-h]*.py)
 RUNS := + tests/faults \
@@ -44,7 +49,7 @@ RUNS := + tests/faults \
 	+ $(addprefix tests/,accounts report simulator bundle) \
 	+ $(addprefix tests/,exposition fuzz outputs ownership)
 OF_IMAGE := tests/image
-test: $(VENV)/installed-dev  ## every test but those of the image; fetches Debian's Prometheus into .cache first
+test: $(VENV)/installed-dev  ## every test but those of the image; first it fetches Prometheus and others into .cache
 	@tests/get-real-components $(CACHE)/real
 	@release/compile-probe --if-possible
 ifdef ARGS
@@ -54,23 +59,24 @@ else
 		+ $(patsubst %,--ignore=%,$(OF_IMAGE) $(filter-out +,$(RUNS)))
 endif
 
-# What asks a Kubernetes API: whole folders, and what else asks a real one, or nothing else (pytest's marker `kubernetes`).
+# The tests that ask a Kubernetes API: whole folders, and elsewhere the files that know a real one (IS_REAL) or ask it alone
+# (pytest's marker `kubernetes`).
 KUBERNETES := $(CURDIR)/$(CACHE)/kubernetes
 ASK_KUBERNETES := $(addprefix tests/,kubectl operator sources/kubernetes)
 ALSO_ASK = $(addprefix tests/node/test_,admin_access.py claims.py) $(filter-out $(ASK_KUBERNETES:%=%/%), \
 	$(shell grep -rlE 'IS_REAL|mark\.kubernetes' --include='test_*.py' tests))
 test-on-kubernetes: export KUBEBUILDER_ASSETS := $(or $(KUBEBUILDER_ASSETS),$(KUBERNETES))
-test-on-kubernetes: $(VENV)/installed-dev  ## what asks a Kubernetes API, on a real one, which it builds once: SOURCE=folder of a clone
+test-on-kubernetes: $(VENV)/installed-dev  ## the tests that ask a Kubernetes API, on a real one, which it builds once; SOURCE=folder of a clone
 	@tests/get-real-components $(CACHE)/real
 	@[ "$$KUBEBUILDER_ASSETS" != $(KUBERNETES) ] || tests/build-kubernetes $(KUBERNETES)
 	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest \
 		+ $(or $(ARGS),$(filter-out %/operator,$(ASK_KUBERNETES)) $(ALSO_ASK) + $(filter %/operator,$(ASK_KUBERNETES)))
 
-# In forks, which run only the tests that reach a change: 200 changes take ten minutes or more. tests/mutants/ says more.
+# A fork for each change runs only the tests that reach it, so 200 changes take ten minutes or more. tests/mutants/ says more.
 ROOM := ownership
 SAMPLE := 200
 SEED := 1
-mutants: $(VENV)/installed-dev  ## changes of ROOM's code that no test of `make check` notices, of SAMPLE by SEED; FAULTS=1: 31 faults made by hand
+mutants: $(VENV)/installed-dev  ## the changes of ROOM's code that no test of `make check` notices, of SAMPLE=200 chosen by SEED=1; FAULTS=1: which of 31 faults made by hand
 	@$(BIN)/python -m tests.mutants $(if $(FAULTS),--faults,--room "$(ROOM)" --sample $(SAMPLE) --seed $(SEED)) $(ARGS) \
 		-- --quick $(HALF_OF_CHECK) $(CHECKED)
 
@@ -97,7 +103,7 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 
 # The tests that another Python may answer otherwise: those of TLS, sockets, the event loop and programs. What needs the
 # machine's own tools stays outside: curl, ip, tmux, kubectl, Helm's engine, a second program, a compiler. So does arithmetic.
-# Two halves side by side, as of `make test`.
+# They run as two pytests side by side.
 SOCKETS := $(addprefix web/test_,connections.py guard.py protection.py) $(addprefix sources/test_,pause.py polled.py single_flight.py worker.py) \
 	sources/pages $(addprefix sources/kubelet/test_,kubelet_pods.py pod_resources.py socket.py) \
 	$(addprefix sources/kubernetes/test_,api.py node_objects.py) sources/kernel_log/test_kernel_log_source.py \
@@ -107,7 +113,7 @@ PROGRAMS := $(addprefix cli/test_,command_line.py completion.py first_minutes.py
 	$(addprefix doctor/test_,asked_exporter.py bundling.py doctor.py doctor_of_api.py running_settings.py) \
 	$(addprefix top/test_,once.py real_exporter.py terminal.py transport.py) end_to_end/test_textfile.py
 CAN_BE_IN_IMAGE := not test_curl and not nvml_alone and not without_dcgm and not cut_anywhere
-test-in-image: image  ## the image as it is run, and tests on its Python, with its libraries: what CI alone runs; as root
+test-in-image: image  ## the tests of the image as it is run, and some of the others on its Python; as root
 	@$(BIN)/pytest -q $(OF_IMAGE) >$(CACHE)/image.log 2>&1 & of_image=$$!; failed=0; \
 	tests/run-in-image $(CURDIR)/$(CACHE)/image localhost/pod-gpu-metrics-exporter -q \
 		-k '$(CAN_BE_IN_IMAGE)' $(ARGS) + $(SOCKETS:%=tests/%) + $(PROGRAMS:%=tests/%) || failed=1; \
@@ -169,18 +175,18 @@ docs: $(VENV)/installed-dev  ## the docs as a site, in .cache/site/html; a link 
 	@$(BIN)/python -m docs.generator.site
 	@cd $(CACHE)/site && $(CURDIR)/$(BIN)/zensical build --strict
 
-# In an order in which a file is made before what is made of it: dashboards and counters files, of these the DaemonSet, of
-# that what the operator ships, then goldens and the chart's copies. The tests that write compare with what they would
-# write, so a second run changes nothing.
+# A file is made before what is made of it: first dashboards and counters files, then the DaemonSet, then what the operator
+# ships, then goldens and the chart's copies. A test compares a file with the bytes that it would write, so a second run
+# changes nothing.
 golden: $(VENV)/installed-dev dashboards reference  ## write anew all that is made of something else: goldens, copies, pages, dashboards
 	@$(BIN)/pytest -q -rs --update-golden tests/dcgm/test_table.py tests/operator/test_shipped.py
 	@$(BIN)/pytest -q -rs --update-golden $$(grep -rl 'golden: Golden' tests --include='test_*.py')
 
-dashboards: $(VENV)/installed-dev  ## of `make golden` only deploy/grafana/*.json and the chart's copies, from its generator
+dashboards: $(VENV)/installed-dev  ## the part of `make golden` that writes the dashboards, deploy/grafana/*.json, with the chart's copies
 	@$(BIN)/python -m deploy.grafana.generator
 	@cp deploy/grafana/*.json deploy/helm/pod-gpu-metrics-exporter/files/dashboards/
 
-reference: $(VENV)/installed-dev  ## of `make golden` only flags, endpoints, metrics and operator-fields of docs/, from the program
+reference: $(VENV)/installed-dev  ## the part of `make golden` that writes docs/: flags, endpoints, metrics, health, operator-fields
 	@$(BIN)/python -m docs.generator
 
 dictionary: $(VENV)/installed-dev  ## DCGM's dictionary and the names in table.json, from DCGM's headers in HEADERS (release/dictionary.py)

@@ -72,7 +72,7 @@ def _deselect(marker: str, config: pytest.Config, items: list[pytest.Item]) -> N
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    terminalreporter.write_line(f"Kubernetes API of the tests of discovery and RBAC: {WHICH}")
+    terminalreporter.write_line(f"The tests that need a Kubernetes API ask {WHICH}")
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """What the tests notice of faults made on purpose: by rules (`make mutants ROOM=ownership`), by hand (`… FAULTS=1`).
 
-A fault that no test notices says which test is missing. Why not a library: mutmut 3 leaves out functions with a
-decorator, so each property, and all that stands outside of functions, so each limit and default; it takes no sample.
-Cosmic Ray starts a program for each fault, which runs all tests. Here a fork of one pytest, which has imported all,
-runs only the tests that reach the changed line.
+A fault that no test notices shows which test is missing. Why not a library: mutmut 3 changes no function with a
+decorator, hence no property, and nothing outside of functions, hence no limit and no default; it cannot take a sample.
+Cosmic Ray starts a program for each fault, which runs all tests. Here one pytest imports everything once, and a fork of
+it for each fault runs only the tests that reach the changed line.
 """

@@ -2,8 +2,8 @@
 
     python -m tests.mutants [--faults] [--room "ROOM…"] [--sample N] [--seed N] [--only PATTERN] -- PYTEST'S ARGUMENTS
 
-A room is a folder of exporter/. Of the changes of each N are tried, chosen by the seed. Ends with 1 where more than
-MOST_OF_HUNDRED percent of them go unnoticed, or more of the faults than MAY_LIVE.
+A room is a folder of exporter/. N changes of each room are tried, chosen by the seed. Ends with 1 if more than
+MOST_OF_HUNDRED percent of a room's changes go unnoticed, or more than MAY_LIVE faults.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tests.mutants.session import AFRESH, SURVIVED, afresh, in_one_process
 
 MOST_OF_HUNDRED = 5
 MAY_LIVE = 2
-# what the tests import and the program does not bring along: imported once, before all forks
+# libraries of the tests and of the program: imported once, before all forks
 HEAVY = (
     "aiohttp.web", "bcrypt", "click", "coverage", "google.protobuf.message", "grpc.aio", "hypothesis.strategies",
     "jsonschema", "msgspec", "opentelemetry.proto.metrics.v1.metrics_pb2", "prometheus_client.parser",
@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> int:
     for room in given.room.split():
         of_room, entries = changes_of(room), equivalent.entries(room)
         for entry in equivalent.without_a_change(entries, of_room):
-            _note(f"equivalent.toml: no change is of {entry.path}: {entry.scope}: {entry.line}")
+            _note(f"equivalent.toml: an entry fits no change: {entry.path}: {entry.scope}: {entry.line}")
         chosen = _sample(
             [change for change in of_room if re.search(given.only, change.place)], given.sample, given.seed
         )
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sample(changes: Sequence[Change], size: int, seed: int) -> list[Change]:
-    """As many valid changes, chosen by chance, in the order of the program."""
+    """`size` valid changes, chosen at random by the seed, in the order of the program."""
     order = list(range(len(changes)))
     random.Random(seed).shuffle(order)
     chosen: list[int] = []
@@ -81,7 +81,7 @@ def _sample(changes: Sequence[Change], size: int, seed: int) -> list[Change]:
 
 
 def _outcomes(changes: Sequence[Change], arguments: Sequence[str], at_once: int) -> list[str]:
-    """What noticed each change, SURVIVED for nothing."""
+    """What noticed each change; SURVIVED if nothing did."""
     for name in HEAVY:
         __import__(name)
     outcomes, reached = in_one_process(changes, arguments, at_once)

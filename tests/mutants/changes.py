@@ -74,7 +74,7 @@ def tree_of(path: str) -> ast.Module:
 
 
 def lines_that_reach(change: Change) -> range:
-    """The lines of the changed text, from where its statement begins: whoever runs it runs one of these."""
+    """The lines from the start of the changed statement to its last changed line: who runs it runs one of them."""
     first, last = change.lines
     begins = [node.lineno for node in ast.walk(tree_of(change.path)) if _holds(node, first)]
     return range(max(begins, default=first), last + 1)

@@ -45,7 +45,7 @@ def of(change: Change, room_entries: Iterable[Equivalent]) -> Equivalent | None:
 
 
 def without_a_change(room_entries: Iterable[Equivalent], changes: Iterable[Change]) -> list[Equivalent]:
-    """The entries that no change of the program is about any more."""
+    """The entries that fit no change of the program any more."""
     changes = list(changes)
     return [entry for entry in room_entries if not any(entry.is_about(change) for change in changes)]
 

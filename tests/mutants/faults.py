@@ -6,7 +6,7 @@ from tests.mutants.changes import Change, scope_at, source_of
 
 
 class Fault(NamedTuple):
-    """A fault: what users would see of it, and the text of a file below exporter/ that is replaced by another one."""
+    """A fault: what users would see of it, and the old and the new text in a file below exporter/."""
 
     says: str
     path: str
@@ -212,7 +212,7 @@ FAULTS = (
 
 
 def changes_of_faults() -> list[Change]:
-    """The faults as changes. Raises ValueError: a fault's old text is not exactly once in its file."""
+    """The faults as changes. Raises ValueError if a fault's old text is not exactly once in its file."""
     return [_change(fault) for fault in FAULTS]
 
 

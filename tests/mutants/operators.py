@@ -1,4 +1,4 @@
-"""The rules by which a room's code is changed: each place of it, in each way that a slip could have written it."""
+"""The rules by which a room's code is changed: every place, in every way in which a slip could have written it."""
 
 import ast
 from collections import Counter
@@ -30,7 +30,7 @@ RECKONED: dict[type[ast.operator], tuple[str, str]] = {
     ast.BitAnd: ("&", "|"),
 }
 TWINS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# What is told to Python alone, and changes nothing that a user sees: whether `zip` minds, and what a dataclass is.
+# Arguments that are not changed: `strict` of `zip` only turns a slip of the program into an error.
 NOT_OURS = ("strict",)
 
 
@@ -41,7 +41,7 @@ def changes_of(room: str) -> list[Change]:
 
 
 def changes_of_file(path: str) -> Iterator[Change]:
-    """Every change of one file. A few are no Python, or change nothing: `Change.is_valid` says so."""
+    """Every change of one file. For a few that are no Python, or change nothing, `Change.is_valid` is false."""
     return _Rules(path).changes()
 
 
@@ -103,7 +103,7 @@ class _Rules:
                 yield from self._between(left, right, written, other)
 
     def _boolean(self, op: ast.boolop, values: list[ast.expr]) -> Iterator[Change]:
-        """The other word between two of them, and each of them left out."""
+        """`or` in place of `and`, and the reverse, between two values; and each value left out."""
         written, other, neutral = ("and", "or", "True") if isinstance(op, ast.And) else ("or", "and", "False")
         for left, right in pairwise(values):
             yield from self._between(left, right, written, other)
@@ -115,7 +115,7 @@ class _Rules:
             yield self._replaced(test, f"(not ({self._text(test)}))")
 
     def _left_out(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Change]:
-        """Each statement of a function that can be left out without a name being missed."""
+        """Leave out each statement of a function, unless a name would then be undefined."""
         statements = [node for node in _walk(function) if isinstance(node, ast.stmt)]
         assigned = Counter(
             target.id
@@ -126,7 +126,7 @@ class _Rules:
         )
         for statement in statements:
             if _scope_of(function, statement) is not function:
-                continue  # of a function within, which has its own turn
+                continue  # it is in an inner function, which has its own turn
             match statement:
                 case (
                     ast.Expr(value=ast.Call() | ast.YieldFrom())

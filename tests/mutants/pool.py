@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 BYTES = 6 * 2**30
-"""Memory of a fork: a changed loop may never end, and remember each round."""
+"""The memory that a fork may take: a changed loop may never end, and remember each round."""
 ENDED = "ended: it took too long, too much memory, or the process with it"
 
 
 def in_forks(
     jobs: Sequence[float], run: Callable[[int], str], at_once: int, *, quiet: bool = True
 ) -> Iterator[tuple[int, str]]:
-    """Run each job in a fork, by its number; its value is the seconds of CPU that it may take.
+    """Run each job in a fork, with its number as the argument. `jobs` has the seconds of CPU that each one may take.
 
-    Gives the number of the job that has ended, and what it said; ENDED if it said nothing. With `quiet` what it prints
-    is lost.
+    Yields the number of each job that ends, with the text that it returned; ENDED if it returned none. With `quiet`
+    what it prints is lost.
     """
     with tempfile.TemporaryDirectory() as folder:
         waiting = list(enumerate(jobs))[::-1]

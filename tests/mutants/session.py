@@ -1,7 +1,7 @@
-"""pytest in a process of its own: which test reaches which line, and the tests again for each change, in forks.
+"""pytest in a process of its own: maps which test reaches which line, then runs those tests for each change in a fork.
 
-A change inside of functions is made in the process that has imported all: the functions get other code. For any other
-one a fork imports the program and its tests anew, from the changed file.
+A change inside of functions needs no new import: the functions get other code. For any other change a fork imports the
+program and its tests anew, from the changed file.
 """
 
 import gc
@@ -22,9 +22,9 @@ from hypothesis import Phase, is_hypothesis_test, settings
 from tests.mutants.changes import ROOT, Change, lines_that_reach
 from tests.mutants.pool import ENDED, in_forks
 
-# a test may take so many times what it takes unchanged, where coverage is measured, and so many seconds more
+# a changed test may take TIMES the CPU that it takes unchanged, while coverage is measured, and SECONDS more
 TIMES, SECONDS = 3, 20
-# what the caller has imported, hypothesis among it, is no plugin whose assertions must be rewritten
+# pytest warns that it cannot rewrite the assertions of hypothesis, which the caller has imported: it need not
 OPTIONS = ("-q", "-s", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 FEW_FILES = 3  # most of what fails, fails in the files with the most tests that reach a change
 SURVIVED = ""
@@ -33,21 +33,21 @@ AFRESH = "afresh"
 
 @dataclass(frozen=True)
 class Reached:
-    """What tests reach of the program, unchanged: by file and line, the numbers of tests. `seconds` are of a CPU."""
+    """The tests that reach a line of the unchanged program, by file and line, as numbers; `seconds` of CPU by test."""
 
     tests: list[str]
     seconds: list[float]
     lines: dict[str, dict[int, list[int]]]
 
     def by(self, change: Change) -> list[int]:
-        """The tests that reach a change, the fastest first; of a line that no test runs those of the file."""
+        """The tests that reach a change, the fastest first. If none runs its lines, those that run its file."""
         of_file = self.lines.get(change.path, {})
         reach = {test for line in lines_that_reach(change) for test in of_file.get(line, ())}
         reach = reach or {test for tests in of_file.values() for test in tests}
         return sorted(reach, key=self.seconds.__getitem__)
 
     def limit(self, tests: Iterable[int]) -> float:
-        """The seconds of CPU that a changed program may take for tests."""
+        """The seconds of CPU that these tests may take of a changed program."""
         return SECONDS + TIMES * sum(self.seconds[test] for test in tests)
 
 
@@ -69,7 +69,7 @@ class _Session:
             return True
         functions = _functions_of({change.path for change in self.changes})
         gc.collect()
-        gc.freeze()  # or each fork would copy what the collector only looks at
+        gc.freeze()  # else the collector would look at all objects in each fork, and so copy them
         ((_, answer),) = in_forks([3600], lambda _: _map(session, self.changes), 1)
         if not answer.startswith("{"):
             self.note(f"Without any change this fails: {answer}")
@@ -97,7 +97,7 @@ class _Session:
 def in_one_process(changes: Sequence[Change], arguments: Sequence[str], at_once: int) -> tuple[list[str], Reached]:
     """Try changes in forks of one pytest. Returns for each what noticed it: SURVIVED, AFRESH, ENDED, or a test's name.
 
-    What this process imports stays out of the caller's.
+    That pytest is a fork, too, so the caller imports neither the program nor its tests.
     """
 
     def run(_: int) -> str:
@@ -133,7 +133,7 @@ def afresh(change: Change, tests: Sequence[str], arguments: Sequence[str]) -> st
 
 
 class _Some:
-    """The plugin of a process that has imported the changed program: runs some functions until one fails."""
+    """The plugin of a process that has imported the changed program: runs some test functions until one fails."""
 
     def __init__(self, functions: set[str], order: dict[str, int]) -> None:
         self.functions, self.order = functions, order
@@ -198,13 +198,13 @@ def _map(session: pytest.Session, changes: Iterable[Change]) -> str:
 
 
 def _with_numbers(answer: dict[str, Any]) -> dict[str, Any]:
-    """JSON's answer with lines as numbers, as they were."""
+    """An answer with its lines as numbers again, which JSON has as texts."""
     lines = {path: {int(line): tests for line, tests in of.items()} for path, of in answer["lines"].items()}
     return {**answer, "lines": lines}
 
 
 def _functions_of(paths: Iterable[str]) -> dict[str, dict[tuple[str, int], list[FunctionType]]]:
-    """All functions of files that this process has, by file, and by name and first line."""
+    """The functions of files that this process has imported, by file, and by name and first line."""
     files = {str(ROOT / path): path for path in paths}
     functions: dict[str, dict[tuple[str, int], list[FunctionType]]] = defaultdict(lambda: defaultdict(list))
     for thing in gc.get_objects():
@@ -224,7 +224,7 @@ def _changed(change: Change, functions: dict[str, dict[tuple[str, int], list[Fun
     of_path = functions.get(change.path, {})
     keys = Counter((code.co_qualname, code.co_firstlineno) for code, _ in old)
     if any(keys[key] > 1 for key in of_path):
-        return False  # two of one name in one line
+        return False  # two functions have one name and one first line
     for (before, chain), (after, _) in zip(old, new, strict=True):
         if _own(before) == _own(after):
             continue
@@ -239,7 +239,7 @@ def _changed(change: Change, functions: dict[str, dict[tuple[str, int], list[Fun
 
 
 def _codes(code: CodeType, around: tuple[CodeType, ...] = ()) -> Iterable[tuple[CodeType, tuple[CodeType, ...]]]:
-    """All code of a file, each with itself and what is around it."""
+    """Every code object of a file, with those around it, itself last."""
     chain = (*around, code)
     yield code, chain
     for constant in code.co_consts:
@@ -248,6 +248,6 @@ def _codes(code: CodeType, around: tuple[CodeType, ...] = ()) -> Iterable[tuple[
 
 
 def _own(code: CodeType) -> tuple[object, ...]:
-    """What a code does itself, without those within it, and without its lines."""
+    """What a code object does itself, without the code objects within it and without its line numbers."""
     constants = [repr(constant) for constant in code.co_consts if not isinstance(constant, CodeType)]
     return code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars

@@ -22,7 +22,7 @@ def late(api: Api, operator: OperatorProcess) -> Iterator[None]:
 
 
 # issue 14, "Must show" 1 and 2
-@pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
+@pytest.mark.skipif(IS_REAL, reason="a real API server does not fail on demand")
 def test_a_kind_that_is_not_served_yet_ends_no_watch(
     api: Api, operator: OperatorProcess, namespace: str, late: None
 ) -> None:

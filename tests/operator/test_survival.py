@@ -14,7 +14,7 @@ from exporter.operator.objects.kinds import LEASE, Key, key_of
 from tests.support.operator import LEASE_NAMESPACE, Api, OperatorProcess, exporter, is_seen, names, until, versions
 from tests.support.real_api import IS_REAL
 
-TOLD_TO_FAIL = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
+TOLD_TO_FAIL = pytest.mark.skipif(IS_REAL, reason="a real API server does not fail on demand")
 # the user whose token it has, and further flags
 Start = Callable[..., OperatorProcess]
 LEASE_PATH = LEASE.path(LEASE_NAMESPACE, "pod-gpu-metrics-operator")

@@ -17,7 +17,7 @@ from exporter.sources.pause import Pause
 from tests.support.api_server.server import SimulatedApiServer
 from tests.support.real_api import IS_REAL
 
-pytestmark = pytest.mark.skipif(IS_REAL, reason="what fails here is what the simulated API server is told to")
+pytestmark = pytest.mark.skipif(IS_REAL, reason="a real API server does not fail on demand")
 ITEM: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "ConfigMap",

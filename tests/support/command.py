@@ -13,7 +13,7 @@ from exporter.log import LOG
 
 
 def run_here(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """How a command ends, and what it prints; `environ` is more of its environment."""
+    """Run a command. Returns its exit code and what it printed; `environ` is added to the environment."""
     out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
     with _log_as_before(), patch.dict(os.environ, environ), redirect_stdout(out), redirect_stderr(err):
         try:
@@ -25,7 +25,7 @@ def run_here(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str
 
 @contextmanager
 def _log_as_before() -> Iterator[None]:
-    """A command that starts the program's log leaves it, with pytest's own handlers, as it was."""
+    """Put levels and handlers of the log, pytest's among them, back after a command that starts the program's log."""
     root = logging.getLogger()
     level, root_level, handlers = LOG.level, root.level, root.handlers[:]
     try:

@@ -15,7 +15,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 _SERVER = multiprocessing.get_context("forkserver")
-# pytest: each fork imports the script again that runs in the parent, as multiprocessing does for its functions
+# with pytest, since multiprocessing imports the parent's main script anew in each fork
 _SERVER.set_forkserver_preload(
     [
         "pytest",
@@ -51,7 +51,7 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """As of a subprocess: -9 after SIGKILL; None while it runs."""
+        """The exit code as of a subprocess, -9 after SIGKILL; None while it runs."""
         return self._process.exitcode
 
     def send_signal(self, number: signal.Signals) -> None:

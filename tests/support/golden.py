@@ -14,13 +14,13 @@ from tests.support.places import ROOT
 
 
 class Golden:
-    """What a test says about the files that it makes. With `writes`, as of `make golden`, it writes them first."""
+    """Compares files with what a test makes. With `writes`, as in `make golden`, it writes them first."""
 
     def __init__(self, *, writes: bool) -> None:
         self.writes = writes
 
     def holds(self, path: Path, made: str) -> None:
-        """The file has this text."""
+        """Fail unless the file has this text."""
         if self.writes:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(made.encode())
@@ -31,10 +31,10 @@ class Golden:
             pytest.fail("\n".join((f"{name} is not what is made: `make golden` writes it anew", *islice(lines, 60))))
 
     def holds_no_other(self, kept: Iterable[Path], made: Iterable[Path]) -> None:
-        """None of the files that are there is left over: of a case, or an original, that there is no more."""
+        """Fail if a kept file is not made any more, since its case or original is gone. With `writes`, delete it."""
         left_over = {*kept} - {*made}
         if self.writes:
             for path in left_over:
                 path.unlink()
             return
-        assert left_over == set(), "nothing makes these: `make golden` removes them"
+        assert left_over == set(), "nothing makes these files: `make golden` removes them"

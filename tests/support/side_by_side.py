@@ -1,7 +1,7 @@
 """pytest several times, side by side: `python -m tests.support.side_by_side COMMAND… + MORE… + MORE…`.
 
-The command is run with each of the further arguments, in their order, and AT_ONCE of them at the same time. What a run
-says is shown as it ends. Then come the ten slowest tests of all runs, the time, and how many passed and failed.
+A run is the command with the arguments after one `+`. Runs begin in their order, AT_ONCE at the same time. A run's
+output is shown when it ends. Then come the ten slowest tests of all runs, the time, and how many passed and failed.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 AT_ONCE = 2 * (os.cpu_count() or 1)
-"""Most tests wait for a program or a peer half of their time."""
+"""Two for each processor: most tests wait half of their time for a program or a peer."""
 SLOWEST = 10
 MOST_OF_A_NAME = 80
 _CODE_WITHOUT_TESTS = 5
@@ -36,7 +36,7 @@ class Run:
 
 @dataclass(slots=True)
 class Total:
-    """What all runs had together."""
+    """The figures of all runs together."""
 
     passed: int = 0
     failed: int = 0
@@ -77,7 +77,7 @@ def main(words: list[str]) -> int:
 
 
 def _all_of(command: list[str], runs: list[list[str]], folder: Path) -> tuple[list[int], Total]:
-    """Run the command with each of the arguments. Returns the exit codes, and what the runs had together."""
+    """Run the command with each of the arguments. Returns the exit codes, and the figures of all together."""
     waiting = list(enumerate(runs))
     started: list[Run] = []
     codes: list[int] = []
@@ -108,7 +108,7 @@ def _start(command: list[str], arguments: list[str], folder: Path) -> Run:
 
 
 def _show(run: Run) -> None:
-    """What a run has said, below its name and its time."""
+    """Print a run's output below its name and its time."""
     sys.stdout.write(f"\n{run.name}: {time.monotonic() - run.began:.0f} s\n")
     sys.stdout.flush()
     run.output.seek(0)
@@ -117,26 +117,26 @@ def _show(run: Run) -> None:
 
 
 def _processor_ticks() -> tuple[int, int]:
-    """The ticks of all processors since the machine began, and those of them without work (/proc/stat)."""
+    """The ticks of all processors since the machine started: all, and those without work (/proc/stat)."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     idle, waiting_for_disk = ticks[3:5]
     return sum(ticks), idle + waiting_for_disk
 
 
 def _busy(before: tuple[int, int], after: tuple[int, int]) -> float:
-    """The part of the time between that the processors worked. A program that forks others has no sum of its own."""
+    """The share of the time between two readings in which the processors worked, for any program of the machine."""
     all_ticks, without_work = after[0] - before[0], after[1] - before[1]
     return 1 - without_work / max(1, all_ticks)
 
 
 def _tell(total: Total, seconds: float, busy: float) -> None:
-    """Say what was slowest, what the time was, and how much of it the machine's processors worked."""
+    """Print the slowest tests, the time, in how much of it the machine's processors worked, and the counts."""
     slowest = sorted(total.seconds, reverse=True)[:SLOWEST]
     lines = ["", f"The {len(slowest)} slowest tests, with their fixtures:"]
     lines += [f"{test_seconds:8.1f} s  {name}" for test_seconds, name in slowest]
     lines += [
         "",
-        f"{int(seconds // 60)} min {seconds % 60:.0f} s, of which {os.cpu_count()} processors worked {busy:.0%}",
+        f"{int(seconds // 60)} min {seconds % 60:.0f} s; {os.cpu_count()} processors worked {busy:.0%} of the time",
         f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
