@@ -174,6 +174,7 @@ async def test_the_discovery_names_kinds_as_a_real_one(client: Client, path: str
     by_name = {entry["name"]: entry for entry in theirs.pop("resources")}
     entries = answer.pop("resources")
     assert answer == theirs
+    assert entries
     for entry in entries:
         real = by_name[entry["name"]]
         assert {*entry["verbs"]} <= {*real["verbs"]}

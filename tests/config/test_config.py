@@ -100,6 +100,10 @@ def test_environment(environ: dict[str, str], field: str, value: object) -> None
         ({"labels.names": ["container=c,pod=p,namespace=n"]}, "labels.names", ("p", "n", "c")),
         ({"labels.conflict": ["keep"]}, "labels.incoming_wins", True),
         ({"families.allow": ["A.*", "B"]}, "families.allow", ("A.*", "B")),
+        ({"probe.mode": ["on"]}, "probe.is_on", True),
+        ({"probe.interval": ["2s"]}, "probe.interval_seconds", 2.0),
+        ({"probe.max-programs": ["8"]}, "probe.max_programs", 8),
+        ({"probe.any-kernel": ["on"]}, "probe.any_kernel", True),
     ],
 )
 def test_flags(flags: dict[str, list[str]], field: str, value: object) -> None:
@@ -141,6 +145,8 @@ def test_flags(flags: dict[str, list[str]], field: str, value: object) -> None:
         ("families.allow", "("),
         ("log.level", "loud"),
         ("probe.mode", "auto"),
+        ("probe.interval", "0s"),
+        ("probe.any-kernel", "yes"),
         ("probe.max-programs", "0"),
     ],
 )

@@ -76,7 +76,9 @@ def wait_for(command: str, folder: Path) -> None:
         (["--allocator=hami"], 4),
         (["--allocator=kai"], 4),
         (["--allocator=ascend"], 3),
-        (["--nodes=2", "--gpus=4", "--allocator=hami"], 2),
+        (["--nodes=2", "--gpus=4", "--allocator=volcano"], 2),
+        # names in small letters
+        (["--allocator=gpushare", "--generation=1"], 4),
     ],
     ids=str,
 )

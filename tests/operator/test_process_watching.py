@@ -17,6 +17,7 @@ def late(api: Api, operator: OperatorProcess) -> Iterator[None]:
     for answer in ("not served", "initializing"):
         api.simulated.faults.add(answer, resource=SCALED_OBJECT.plural, times=3, seconds=0)
     yield
+    assert [fault.times for fault in api.simulated.faults.now] == [0, 0]
     api.simulated.faults.end()
     api.undefine(SCALED_OBJECT)
 

@@ -71,6 +71,16 @@ def blocks(name: str, cases: Sequence[Firing | Quiet], *, of_days: bool) -> list
     ]
 
 
+# issue 11, "Must show" 3
+@pytest.mark.parametrize("name", alerts())
+def test_an_alert_has_a_case_in_which_it_fires_and_a_quiet_one(name: str) -> None:
+    assert {type(case) for case in CASES[name]} == {Firing, Quiet}
+
+
+def test_no_case_is_of_an_alert_that_there_is_no_more() -> None:
+    assert CASES.keys() <= alerts().keys()
+
+
 # A case of days is looked at twice an hour.
 # issue 11, "Must show" 3
 @pytest.mark.parametrize("of_days", [False, True])
