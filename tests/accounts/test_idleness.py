@@ -1,4 +1,4 @@
-"""Whether a holder was idle, by one mean activity of a time in which others may have held the device, too."""
+"""Whether a holder was idle, by the device's mean activity over a time in which others may have held it, too."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -9,7 +9,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 class Words:
-    """The uids and versions of one side by when they were first seen, by which two sides can be compared."""
+    """The uids and versions of one side, numbered as they were first seen, so that two sides can be compared."""
 
     def __init__(self) -> None:
         self.seen: dict[str, str] = {}
@@ -41,7 +41,7 @@ def _manager(entry: dict[str, str]) -> str:
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
-    """What is said otherwise than it was recorded, one line for each place; what is left out apart."""
+    """The places where an answer differs from the recorded one, a line each; `left out: ` begins what it lacks."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in sorted(ours.keys() | theirs.keys()):
             if key not in ours:

@@ -19,7 +19,7 @@ CALLS = [json.loads(line) for line in (RECORDED / "calls.jsonl").read_text().spl
 # their rules; JSON patches and tables; the scale subresource; events that are invalid; finalizers, and deletion in the
 # foreground, which is one.
 APART = re.compile(r"crd-|gc-|watch|17|19|2[0-2]|3[0-6]|39b|43|4[67]|6[0-5]|7[2-4]|9[0-26-9]")
-# This call makes an object for later ones; that a field of it is unknown, only a real one says.
+# This call makes an object that later calls need. Only a real server warns that it has an unknown field.
 MADE = "37-unknown-field-warn.json"
 # What this server leaves out: defaults, what Go writes of structs that are empty, and what the server itself adds.
 LEFT_OUT = re.compile(

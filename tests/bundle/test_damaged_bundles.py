@@ -305,7 +305,7 @@ for line in sys.stdin:
 
 
 def peaks_of(bundles: Iterator[tuple[str, bytes]], file: Path, *arguments: str) -> dict[str, tuple[float, str]]:
-    """The MiB that a process had to read each bundle, and what it said."""
+    """By bundle, the MiB of memory that a process took to read it, and what the process printed."""
     peaks = {}
     command = [sys.executable, "-c", _READER, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as reader:

@@ -57,7 +57,7 @@ def doctor(url: str, evidence: Path) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def of_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """Where the demo answered, and its evidence."""
+    """The address at which the demo answered, and the file with its evidence."""
     evidence = tmp_path_factory.mktemp("demo") / "evidence.yaml"
     with demo("--dra=on", "--collect-interval=0") as url:
         # claims come and go between its three requests

@@ -108,7 +108,7 @@ def comparable(text: str) -> list[dict[str, Any]]:
 
 
 def test_two_generations_of_prometheus_store_one_set_of_series(tmp_path: Path, nodes: Nodes) -> None:
-    """One of them for each --sharing, which says whose a value is, and changes no name."""
+    """One generation for each --sharing is enough: --sharing decides whose a value is, and changes no name."""
     jobs = [
         {
             "job_name": f"{came}-{names}",

@@ -94,7 +94,7 @@ def answers(base: str, path: str) -> bool:
 def values(base: str) -> dict[Name, float]:
     """The last values of all series, by metric and what tells its series apart.
 
-    VictoriaMetrics keeps for ten seconds which series a matcher has, and be it none: each question has one of its own.
+    VictoriaMetrics remembers for ten seconds which series fit a matcher, so each question has a matcher of its own.
     """
     matcher = f'{{__name__=~"(hw|pod_gpu)[.].+|question-{next(QUESTIONS)}"}}'
     question = urllib.parse.urlencode({"query": matcher, "nocache": "1"})

@@ -40,9 +40,9 @@ def commands_of(lines: list[str]) -> list[str]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What it prints, in a folder where the program has its name.
+    """Run a command in a folder that has the program under its name. Returns what it prints.
 
-    What a shell has nothing to do with runs in this process.
+    A command of the program that needs no shell runs in this process.
     """
     words = shlex.split(command)
     if words[0].endswith(PROGRAM) and shlex.join(words) == command:

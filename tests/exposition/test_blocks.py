@@ -81,7 +81,7 @@ def test_a_line_that_comes_or_goes_costs_what_stands_around_it(monkeypatch: pyte
     count = Count(monkeypatch)
     for lines, expected in ((without, of_fewer), (LARGE, of_all), (without, of_fewer)):
         assert joiner.join([b"".join(lines)], NOBODY).body == expected
-    # each time one block of a dozen is looked at, and of its lines those that are no samples, and the one, are read
+    # a join looks into one block of a dozen, and reads only its lines without a sample and the one that changed
     assert count.taken < 3 * 2 * page_reader.BLOCK_LINES
     assert count.lines < 3 * 20
 

@@ -114,7 +114,7 @@ def clock(seconds: float) -> Run:
         writer = asyncio.create_task(write_on())
         try:
             await lab.step(seconds)
-            await lab.hurt(1.0)  # it is written with the new clock, too
+            await lab.hurt(1.0)  # the file is written after the step, too
             lab.healed()
         finally:
             writer.cancel()
@@ -181,7 +181,7 @@ FAULTS = (
     # the kubelet
     Fault(name="kubelet SIGKILL, 1 s down", run=kubelet_restart(signal.SIGKILL, 1)),
     Fault(name="kubelet SIGTERM, 1 s down", run=kubelet_restart(signal.SIGTERM, 1)),
-    # a minute passes on the clock by which owners are kept; after 18 s gRPC would, by itself, wait 6 s more to connect
+    # 18 s, since gRPC by itself would then wait 6 s more to connect; the exporter's clocks go a minute ahead
     Fault(
         name="kubelet SIGKILL, 60 s down",
         run=kubelet_restart(signal.SIGKILL, 18, passes=60),

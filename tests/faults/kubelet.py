@@ -45,7 +45,7 @@ async def kubelet_without_api_server(lab: Lab) -> None:
 
 
 def reuse(lab: Lab, inode: int) -> None:
-    """Leave the inode number free as the last thing, so that the file system gives it out again where it does that."""
+    """Free this inode number last, so that a file system that reuses numbers gives it to the next file."""
     for number in range(50):
         probe = lab.sockets / f"probe-{number}"
         probe.touch()
@@ -129,7 +129,7 @@ async def pod_gone_while_down(lab: Lab) -> None:
 
 
 async def pod_gone_during_a_restart(lab: Lab) -> None:
-    """It is listed once more by the new kubelet, and then no longer."""
+    """A pod ends while the kubelet restarts: the new kubelet lists it once more, then no longer."""
     await lab.end_kubelet(signal.SIGKILL)
     await lab.hurt(1.0)
     await lab.start_kubelet(empty_seconds=0.5, partial_seconds=0.5)

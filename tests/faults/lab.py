@@ -162,9 +162,9 @@ class Lab:
         self.hurt_at = time.monotonic()
 
     async def hurt(self, seconds: float = 0.0, asked: Callable[[], int] | None = None) -> None:
-        """The fault begins. It lasts for so long, and until a few scrapes saw it.
+        """Begin the fault, and return after `seconds`, once a few scrapes have seen it.
 
-        `asked` says how often the peer that fails was asked: twice more, then, before it is over.
+        `asked` counts the exporter's calls of the peer that fails: with it, two more calls must come first.
         """
         self.begins()
         before = asked() if asked else 0
@@ -172,7 +172,7 @@ class Lab:
         await self.until(lambda: len(self.settled()) >= SCRAPES and (asked is None or asked() >= before + 2))
 
     def settled(self) -> list[Scrape]:
-        """The scrapes that began and ended in the fault, but for its first moment."""
+        """The scrapes that began and ended in the fault, without those of its first moment."""
         begins, ends = self.hurt_at + SETTLES_SECONDS, self.healed_at or time.monotonic()
         return [scrape for scrape in self.scrapes if begins < scrape.began and scrape.began + scrape.took < ends]
 
@@ -237,7 +237,7 @@ class Lab:
         )
 
     async def _scrape_on(self) -> None:
-        # how long a scrape took is judged; one that is given up would be lost besides
+        # the judge looks at how long a scrape took: one that was given up would count as lost, too
         timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:

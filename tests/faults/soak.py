@@ -173,7 +173,7 @@ def table(looks: list[Look]) -> str:
 
 
 async def soak(minutes: float, pause_seconds: float = 0.05) -> Soak:
-    """Run it. Each scraper rests for so long between two answers."""
+    """Run the soak. Each scraper pauses for `pause_seconds` between an answer and its next request."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         lab = Lab(Path(folder))
         try:

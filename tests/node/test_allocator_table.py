@@ -82,9 +82,9 @@ TABLE: Mapping[str, Row] = {
 
 
 def cases() -> list[tuple[str, str, int]]:
-    """Each allocator with each source on eight GPUs. On one GPU it is by pods, or the only one there is.
+    """Each allocator with each source on eight GPUs; on one GPU only by pods, or by nothing, since it is the only device.
 
-    An NPU is none of NVML's.
+    NVML knows no NPU.
     """
     return [
         (name, source, count)

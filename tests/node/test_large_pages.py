@@ -77,7 +77,7 @@ def test_a_hostile_page_stops_nobody(exporter: Served, page: bytes, status: int,
     own = exporter.body("/metrics")
     assert rejected_in(own) - before == rejected
     assert says in own.decode()
-    # 24 s it was once, and a second for the ordinary one
+    # once the longest was 24 s, with a second for an ordinary page
     assert max(stop.longest for stop in stops) < seconds_of(MOST_PIECES), stops
 
 

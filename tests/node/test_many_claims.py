@@ -14,7 +14,7 @@ from tests.support.exporter import config_of, running
 from tests.support.simulated import SimulatedNode, World
 
 WARM_UP, HALF_WAY, CLAIMS = 40, 140, 240
-# An object that is left of every fourth of a hundred claims would be more; one of each would take more bytes by itself.
+# If every fourth of a hundred claims left an object, there would be more objects; if each one did, more bytes.
 MOST_OBJECTS, MOST_BYTES = 25, 2_000
 # Timers that were cancelled stay in the event loop for a while.
 OF_THE_LOOP = (asyncio.TimerHandle, contextvars.Context)

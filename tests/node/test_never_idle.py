@@ -212,7 +212,7 @@ MODES = (
     ),
 )
 
-# what --sharing splits is what is not measured: one of each kind
+# --sharing splits only what is not measured, so one case of each kind is enough
 WITH_SPLIT = {"lists both", "lists one that is idle", "lists nothing", "lists half", "memory not available"}
 
 

@@ -182,13 +182,13 @@ def spec_of(given: Object) -> GPUExporterSpec:
 
 
 def complaints(kind: str, item: Object) -> list[str]:
-    """What the schema says against a custom resource, CEL apart, and fields that it lacks: paths of fields."""
+    """The paths of fields that break the schema, its rules in CEL apart, or that it does not know."""
     found = Draft4Validator(_plain(SCHEMAS[kind])).iter_errors(item)
     return [error.json_path.removeprefix("$.") for error in found]
 
 
 def _plain(schema: Any) -> Any:
-    """The schema for jsonschema: a set is a list without twins, and a field that an object lacks is pruned."""
+    """The schema for jsonschema: a set is a list without twins, and a field that an API server would prune is an error."""
     if isinstance(schema, dict):
         plain = {key: _plain(value) for key, value in schema.items()}
         if schema.get("x-kubernetes-list-type") == "set":
@@ -198,7 +198,7 @@ def _plain(schema: Any) -> Any:
 
 
 def broken_rules(kind: str, item: Object) -> dict[str, str]:
-    """What the schema's rules in CEL say against an object, with defaults filled in, by the fields that they name."""
+    """The messages of the CEL rules that an object with its defaults breaks, by the fields that the rules name."""
     filled = {**item, "spec": {"minReplicas": 1, **item["spec"]}} if kind == "GPUAutoscaler" else item
     return {
         f"{path}{rule.get('fieldPath', '')}": why
@@ -208,7 +208,7 @@ def broken_rules(kind: str, item: Object) -> dict[str, str]:
 
 
 def rules_of(value: Any, schema: Object, path: str = "") -> Iterator[tuple[str, Object, Any]]:
-    """The rules that the parts of a value are held to, each with the part's path and the part."""
+    """The CEL rules for a value and its parts: the part's path, the rule, and the part."""
     for rule in schema.get("x-kubernetes-validations", ()):
         yield path.lstrip("."), rule, value
     if isinstance(value, dict):

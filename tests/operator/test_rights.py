@@ -114,7 +114,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
         process = OperatorProcess(api, tmp_path_factory.mktemp("operator"))
         try:
             live_through(api)
-            # what came at last may have been listed, and not yet be watched
+            # the operator may have listed the last kinds without watching them yet
             until(lambda: rights(bound()) - asked.so_far(api) == WITHOUT_A_REQUEST)
         finally:
             assert process.end() == 0, process.told

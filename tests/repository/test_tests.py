@@ -68,7 +68,7 @@ def reached_by(path: Path) -> frozenset[Path]:
 
 
 def named_tests(path: Path) -> Iterator[Path]:
-    """The tests of a module: those that its docstring names, or that of its name in the folder of its room or above."""
+    """A module's tests: those that its docstring names, else test_<module>.py, in the folder of its room or above."""
     if named := NAMED.search(path.read_text()):
         yield from (ROOT / name for name in named[1].split(", "))
         return

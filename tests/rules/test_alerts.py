@@ -65,7 +65,7 @@ def block(name: str, number: int, case: Firing | Quiet) -> dict[str, Any]:
 
 
 def blocks(name: str, cases: Sequence[Firing | Quiet], *, of_days: bool) -> list[dict[str, Any]]:
-    """An alert's cases that take days, or those that do not."""
+    """An alert's cases: with `of_days` those that last for days, else the others."""
     return [
         block(name, number, case) for number, case in enumerate(cases) if of_days is (int(case.at.rstrip("m")) > 120)
     ]

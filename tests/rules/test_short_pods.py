@@ -69,7 +69,7 @@ def pods(length: int, apart: int, *, begins: bool = False) -> tuple[Rows, float]
 
 
 def written(values: Sequence[float | None]) -> str:
-    """In promtool's notation, to the last sample. The first of n equal ones is not among those after the x."""
+    """Values in promtool's notation, up to the last sample: `5x2` is three samples of 5, `_x2` two missing ones."""
     runs = [(value, sum(1 for _ in run)) for value, run in groupby(values)]
     runs = runs[:-1] if runs[-1][0] is None else runs
     return " ".join(f"_x{many}" if value is None else f"{value:g}x{many - 1}" for value, many in runs)

@@ -39,7 +39,7 @@ class HearsNvml:
 
 
 class MomentsMade:
-    """How many moments of a bundle have been made: the files of each are read last."""
+    """Counts the moments of a bundle that have been made: reading its files is the last step of a moment."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.count = 0

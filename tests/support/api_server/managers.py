@@ -83,10 +83,10 @@ def applied(
 ) -> tuple[Object, Managed]:
     """The object after an apply, and its managers.
 
-    What the manager named before, and neither it nor anybody else names now, goes.
+    A field that the manager named before, and that nobody names now, is removed.
 
     Raises:
-        Refused: 409; it is not forced, and another owns one of the fields with another value.
+        Refused: 409 if the apply is not forced, and another manager owns one of its fields with another value.
     """
     named = frozenset(fields_of(wanted, shape)) - UNOWNED
     former = managed.get(manager)

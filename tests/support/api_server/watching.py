@@ -21,7 +21,7 @@ BOOKMARK_SECONDS = 60.0
 class Watch:
     """One watch from a version on, by the query and the header Accept of its request.
 
-    When `Store.wake` makes it look up, `has_ended` says whether it is to end.
+    `Store.wake` wakes it; it then ends if `has_ended` says so.
     """
 
     store: Store
