@@ -42,7 +42,7 @@ from exporter.sources.unpack import Body
 from exporter.wording import one_line
 
 # The kernel notices after 30 s that a peer vanished (no power, a firewall that forgot it): it probes an idle one from
-# the 15th second on, and gives up on bytes that nobody acknowledges. By default it does after 15 minutes (tcp(7)).
+# the 15th second on, and gives up on bytes that nobody acknowledges. By default that takes 15 minutes (tcp(7)).
 _NOTICED_SECONDS = 30
 _SOCKET_OPTIONS = tuple(
     (level, getattr(socket, name), value)

@@ -82,7 +82,7 @@ TABLE: Mapping[str, Row] = {
 
 
 def cases() -> list[tuple[str, str, int]]:
-    """Each allocator with each source on eight GPUs; on one GPU only by pods, or by nothing, since it is the only device.
+    """Each allocator with each source on eight GPUs; on one GPU, the only device, by pods or by nothing.
 
     NVML knows no NPU.
     """

@@ -188,7 +188,7 @@ def complaints(kind: str, item: Object) -> list[str]:
 
 
 def _plain(schema: Any) -> Any:
-    """The schema for jsonschema: a set is a list without twins, and a field that an API server would prune is an error."""
+    """The schema for jsonschema: a set is a list without twins, and a field that an API server prunes is an error."""
     if isinstance(schema, dict):
         plain = {key: _plain(value) for key, value in schema.items()}
         if schema.get("x-kubernetes-list-type") == "set":
