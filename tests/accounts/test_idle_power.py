@@ -41,7 +41,7 @@ def test_times_of_other_lengths_are_compared_by_their_power() -> None:
 
 
 def on_a_line(times: int, off: float = 0.0) -> IdlePower:
-    """A GPU that draws 60 W at rest and 400 W at work, and is active for half of a time or more; `off` scatters it."""
+    """A GPU that draws 60 W at rest and 400 W at work, and works half of the time or more; `off` watts scatter that."""
     idle = IdlePower()
     for number in range(times):
         active = 0.5 + 0.5 * (number % 5) / 4

@@ -37,7 +37,7 @@ def test_whole_gpus_shares_and_instances_are_counted_as_they_were(no_pause: int,
 
 # issue 15, lines 3 and 4, and "Must show" 2
 @pytest.mark.long
-def test_what_short_jobs_did_while_dcgm_exporter_was_away_is_theirs() -> None:
+def test_short_jobs_get_what_they_did_while_dcgm_exporter_was_away() -> None:
     """Energy is made up for from the counters; of activity the accounts say for how long they saw it."""
     teams = {"short": Team((20, 20)), "brief": Team((20, 20)), "long": Team((60, 600))}
     world = World(Random(0), ["whole"] * 6, teams, read=30)

@@ -295,7 +295,7 @@ def take(file):
     status = Path("/proc/self/status").read_text()
     print([line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")][0], flush=True)
 
-# each in a fork, whose peak begins at what this process has: the libraries
+# each in a fork, so that its peak is its own: it begins with the libraries that this process has loaded
 for line in sys.stdin:
     if not (child := os.fork()):
         take(line.rstrip())

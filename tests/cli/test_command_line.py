@@ -406,7 +406,7 @@ def test_sigterm_lets_the_scrape_in_flight_end(tmp_path: Path) -> None:
 
 
 # issue 7, lines 11 and 14
-def test_the_log_begins_with_what_will_be_read(tmp_path: Path) -> None:
+def test_the_log_begins_with_the_places_that_will_be_read(tmp_path: Path) -> None:
     page = tmp_path / "page.prom"
     page.write_text('DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 1\n')
     (tmp_path / "config.yaml").write_text("labels.names: legacy\n")

@@ -60,7 +60,7 @@ class Nodes:
 
 @pytest.fixture(scope="module", params=["copy", "split"])
 def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
-    """The nodes of a setting of --sharing."""
+    """The nodes whose exporters have one --sharing."""
     background, nodes = Background(), Nodes(request.param)
     try:
         background.run(nodes.start())

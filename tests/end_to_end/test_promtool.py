@@ -43,7 +43,7 @@ def test_generated_pages_parse(promtool: Path) -> None:
         assert code in (0, LINT), (page.body, complaints)
 
 
-def test_what_promtool_accepts_goes_out_with_no_change_but_added_labels(promtool: Path) -> None:
+def test_a_page_that_promtool_accepts_changes_by_added_labels_alone(promtool: Path) -> None:
     policy, added = LabelPolicy(idle_labels=False), b'pod="",namespace="",container=""'
     idle = LabelPolicy()
     for page in valid_pages(25):

@@ -52,7 +52,7 @@ PRICED = Prices(of_models={f"*{model}*": price for model, price in PRICES.items(
 
 @dataclass
 class Served:
-    """The world, the server's address, and what it has of March and of February by Berlin's time."""
+    """A month, the address of the server that has it, and what it has of March and February by Berlin's time."""
 
     month: Month
     url: str
@@ -211,7 +211,7 @@ def test_nodes_of_one_name_in_two_clusters_are_told_apart(served: Served) -> Non
 
 
 # issue 20, Must show 1
-def test_the_command_compares_a_month_and_folds_what_is_beyond_the_top(served: Served) -> None:
+def test_the_command_compares_a_month_and_folds_rows_beyond_the_top(served: Served) -> None:
     flags = ["--month=2026-03", "--time-zone=America/New_York", "--compare", "--top=10", "--format=json"]
     prices = [f"--price-per-gpu-hour={model}={price}" for model, price in PRICES.items()]
     ended = run_here("report", f"--prometheus={served.url}", *flags, *prices, f"--price-per-kwh={KWH}")

@@ -92,7 +92,9 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
 
 @settings(max_examples=60, deadline=None)
 @given(bodies=st.lists(pages, max_size=2), policy=policies, owners=owner_states())
-def test_what_goes_out_parses_to_what_our_reader_sees(bodies: list[bytes], policy: LabelPolicy, owners: Owners) -> None:
+def test_the_official_parser_and_our_reader_see_the_same_page(
+    bodies: list[bytes], policy: LabelPolicy, owners: Owners
+) -> None:
     text = joiner_of(policy).join(bodies, attribution_of(owners, policy)).body.decode()
     # their parser calls a counter's sample foo_total whatever it was called
     theirs = Counter(

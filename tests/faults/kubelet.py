@@ -32,7 +32,7 @@ def kubelet_restart(
 
 
 async def kubelet_without_api_server(lab: Lab) -> None:
-    """It starts, answers, and lists no pod."""
+    """A kubelet that starts without its API server: it answers, and lists no pod."""
     await lab.end_kubelet(signal.SIGKILL)
     lab.tell(api_away=True)
     await lab.hurt(1.0)
@@ -84,7 +84,7 @@ async def no_permission(lab: Lab) -> None:
 
 
 async def garbage_socket(lab: Lab) -> None:
-    """Somebody else listens there, and speaks no gRPC."""
+    """Another program listens at the kubelet's socket, and speaks no gRPC."""
     await lab.end_kubelet(signal.SIGKILL)
     beside = lab.sockets / "other.sock"
     connections = 0

@@ -10,7 +10,7 @@ from tests.fuzz import annotations
 
 
 # issue 24, "Must show" 4
-def test_twenty_thousand_mutated_annotations() -> None:
+def test_twenty_thousand_mutated_annotations_break_no_property() -> None:
     """`make fuzz` tries more of them."""
     words = annotations.check_mutated(20_000, seed=24)
     assert words > 600, "too many of them are broken to show anything"

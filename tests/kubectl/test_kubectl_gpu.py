@@ -267,7 +267,7 @@ def test_krews_archive_runs_without_any_library_of_the_machine(
         cluster.put_service(
             "monitoring", "prometheus-operated", url, port="web", labels={"operated-prometheus": "true"}
         )
-        # the only one that it finds
+        # without a URL it takes the only Prometheus that it finds
         report = ["report", "--since", "1m", "--format", "html"]
         ended = cluster.kubectl("gpu", *report, plugins=tmp_path / "bin")
     assert (ended.code, ended.err) == (0, "")

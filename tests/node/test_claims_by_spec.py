@@ -70,7 +70,7 @@ async def test_restarts_of_the_kubelet_lose_no_owner_of_a_claim(node: SimulatedN
     before = holders(node.world)
     assert any(before.values())
     for number in range(4):
-        # in some starts a List has some of the pods for a moment
+        # every other start lists only some of the pods for a moment
         empty, partial = 0.3, 0.3 * (number % 2 == 0)
         restart = asyncio.create_task(
             node.restart_kubelet(

@@ -42,13 +42,13 @@ ORDINARY = b"".join(
 
 @pytest.fixture(scope="module")
 def exporter() -> Iterator[Served]:
-    """A process of its own, whose page each test replaces."""
+    """The exporter in a process of its own; each test replaces its page."""
     with served(GOOD) as one:
         yield one
 
 
 def rejected_in(metrics: bytes) -> int:
-    """The lines that were no samples, of all pages so far."""
+    """The number of lines without a valid sample in all pages so far."""
     (count,) = re.findall(rb'^pod_gpu_exporter_rejected_lines_total\{reason="syntax"\} (\d+)$', metrics, re.MULTILINE)
     return int(count)
 

@@ -31,7 +31,7 @@ SETTINGS = ("as-is", *GENERATIONS, "both")
 STEP_NS = 30 * 10**9
 Samples = Mapping[tuple[bytes, frozenset[tuple[bytes, bytes]]], bytes]
 DRIVERS = {b"DCGM_FI_DRIVER_VERSION", b"DCGM_FI_SYSTEM_DRIVER_VERSION"}
-renaming_made_once = cache(renaming_to)  # to make one takes as long as to join a page
+renaming_made_once = cache(renaming_to)  # making one takes as long as joining a page
 
 
 def samples_of(body: bytes) -> Samples:
@@ -207,7 +207,7 @@ def test_a_joiner_over_its_life_gives_what_a_fresh_one_gives(names: str, sharing
         assert joined.size == len(joined.body)
 
 
-# as many MiB or KiB are 2**47 or 2**63 bytes, which DCGM writes where it has no value: no setting changes that
+# in MiB or KiB these are the 2**47 or 2**63 bytes that DCGM writes for no value, whatever the settings
 NO_VALUES = {2**27, 2**37, 2**43}
 VALUES = st.one_of(
     st.integers(0, 100),

@@ -63,7 +63,7 @@ def ids_of(node: SimulatedNode) -> dict[str, Counter[str]]:
 
 
 # issue 10, B: tencent.com/vcuda-core and tencent.com/vcuda-memory count as resources
-async def test_what_was_asked_for_is_counted_beside_what_processes_use(node: SimulatedNode) -> None:
+async def test_requested_units_are_counted_beside_what_processes_use(node: SimulatedNode) -> None:
     ids, index_of = ids_of(node), {gpu.uuid: f"gpu{gpu.index}" for gpu in node.world.gpus}
     assert max(of[CORES] + of[MEMORY] for of in ids.values()) >= 200, "as unkind as the real thing"
     async with running(config_of(**of_node(node, nvml_mode="on"))) as exporter:

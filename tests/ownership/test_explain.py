@@ -34,7 +34,7 @@ ODD = InventoryDoubt(trouble=Trouble("", "two files differ", "write one anew"), 
         ),
     ],
 )
-def test_why_nothing_resolves_a_mig_instance(inventory: Inventory, has_file: bool, why: Trouble) -> None:
+def test_an_unresolved_mig_instance_is_explained(inventory: Inventory, has_file: bool, why: Trouble) -> None:
     held = Assignment(owner=A, resource="nvidia.com/mig-1g.10gb", device_id="MIG-x")
     seen = {Subject(uuid="GPU-1", index="0"): 3}
     owners = build_owners([held], seen, Knowledge(inventory=inventory))

@@ -68,7 +68,7 @@ def test_its_command_says_how_an_exporter_is() -> None:
 
 
 # issue 22, line 21
-def test_a_silent_exporter_elsewhere_is_not_judged_by_what_is_here() -> None:
+def test_a_silent_exporter_elsewhere_is_not_judged_by_this_machine() -> None:
     command = [sys.executable, "-m", "exporter", *doctor({})["args"]]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")

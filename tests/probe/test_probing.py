@@ -163,7 +163,7 @@ async def test_a_container_that_nobody_knows_is_looked_for_among_the_logs(tmp_pa
     await part.close()
 
 
-async def test_missing_logs_are_told_of_unless_pods_name_their_containers(tmp_path: Path) -> None:
+async def test_missing_logs_are_reported_unless_pods_name_their_containers(tmp_path: Path) -> None:
     for pods, is_told in ((PODS, False), ({}, True)):
         probe, told = SaidProbe(), Told()
         part = made_by(probe, tmp_path, on_health=told)

@@ -62,7 +62,7 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_longer_kept() -> Iterator[None]:
-    """Half a million nodes, which the collector of garbage would go through all the time in the tests that follow."""
+    """Forget half a million nodes, or the garbage collector would go through them in all later tests."""
     yield
     nodes_of.cache_clear()
 

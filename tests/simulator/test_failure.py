@@ -147,7 +147,7 @@ def test_the_kernel_s_log_has_what_the_driver_writes(dying: Callable[..., Dying]
 
 
 # issue 24, part 6: the device plugin reports its tokens of the lost GPU, whoever has them
-def test_a_pod_with_a_token_of_the_lost_gpu_is_told_of_it(dying: Callable[..., Dying]) -> None:
+def test_the_kubelet_reports_every_pod_with_a_token_of_the_lost_gpu(dying: Callable[..., Dying]) -> None:
     died = dying(gpus=4, allocator=Hami())
     lost = died.die()
     tokens = {token for _, token in lost.tokens}

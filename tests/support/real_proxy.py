@@ -179,7 +179,7 @@ def _named(namespace: str, number: int) -> Object:
 
 
 def _scope(namespace: str) -> str:
-    """How the kinds of its role and binding begin."""
+    """The prefix of the kinds Role and RoleBinding that give rights in a namespace, or in all."""
     return "" if namespace else "Cluster"
 
 

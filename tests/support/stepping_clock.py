@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def exchange(functions: Mapping[str, object]) -> None:
-    """From now on the modules of the program are imported with these in place of those of `time`."""
+    """Make every module of the program that is imported from now on see these functions in place of those of `time`."""
     early = [name for name in sys.modules if name.startswith("exporter.")]
     assert not early, f"imported with the machine's clock: {early}"
     stepping = types.ModuleType("time")
@@ -39,7 +39,7 @@ def exchange(functions: Mapping[str, object]) -> None:
 
 
 def ahead(name: str, file: Path) -> Callable[[], float]:
-    """The function of `time` by this name, by the clock that is as far ahead as the file says."""
+    """A function of `time` that is ahead of the machine's clock by the seconds in the file."""
     real = getattr(time, name)
     times = 10**9 if name.endswith("_ns") else 1
     return lambda: real() + float(file.read_text() or 0) * times
