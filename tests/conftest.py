@@ -39,11 +39,11 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write what `make golden` makes, and test no more")
+    parser.addoption("--update-golden", action="store_true", help="write the files that `make golden` makes, and run no other test")
     parser.addoption(
         "--quick",
         action="store_true",
-        help="the same random examples each time, a fifth of them, a hundred of a `history`; no test marked `long`",
+        help="try the same random examples each time: a hundred of a `history`, a fifth of others; no test marked `long`",
     )
 
 

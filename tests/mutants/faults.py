@@ -221,7 +221,7 @@ def _change(fault: Fault) -> Change:
     source = source_of(path)
     old = fault.old.encode()
     if source.count(old) != 1:
-        raise ValueError(f"{path} has this {source.count(old)} times: {fault.old}")
+        raise ValueError(f"{path} has the old text of a fault {source.count(old)} times, not once: {fault.old}")
     begin = source.index(old)
     lines = source.count(b"\n", 0, begin) + 1, source.count(b"\n", 0, begin + len(old)) + 1
     return Change(path, begin, begin + len(old), fault.new.encode(), lines, scope_at(path, lines[0]), fault.says)

@@ -77,7 +77,7 @@ def test_an_alert_has_a_case_in_which_it_fires_and_a_quiet_one(name: str) -> Non
     assert {type(case) for case in CASES[name]} == {Firing, Quiet}
 
 
-def test_no_case_is_of_an_alert_that_there_is_no_more() -> None:
+def test_an_alert_that_is_gone_has_no_case() -> None:
     assert CASES.keys() <= alerts().keys()
 
 

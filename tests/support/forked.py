@@ -67,11 +67,11 @@ class Forked:
         """Wait until it has ended. Returns the exit code.
 
         Raises:
-            AssertionError: it runs on after so many seconds.
+            AssertionError: it has not ended after so many seconds.
         """
         self._process.join(seconds)
         code = self.returncode
-        assert code is not None, "it runs on"
+        assert code is not None, "the process has not ended"
         return code
 
 
