@@ -39,11 +39,11 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the files that `make golden` makes, and run no other test")
+    parser.addoption("--update-golden", action="store_true", help="write what `make golden` makes; no other test")
     parser.addoption(
         "--quick",
         action="store_true",
-        help="try the same random examples each time: a hundred of a `history`, a fifth of others; no test marked `long`",
+        help="the same random examples each time: a hundred of a `history`, a fifth of others; no test marked `long`",
     )
 
 
