@@ -9,7 +9,7 @@ If several containers hold a device, its rows also have the device's own values 
 exporter, and of a Prometheus server that a cluster role asks, lack them. Then the values follow from the rows, if
 `sharing` is known (`copy`, `split`), or if the rows differ, which counts as `split`.
 
-Tests: tests/outputs/test_figures_agree.py.
+Tests: tests/dividing/test_figures.py; that all outputs agree: tests/outputs/test_figures_agree.py.
 """
 
 from collections.abc import Iterable, Sequence
