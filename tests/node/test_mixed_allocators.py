@@ -147,7 +147,7 @@ def finding(told: Told, about: str) -> Mapping[str, Any]:
 
 # issue 24, part 2 and "Must show" 3
 @pytest.mark.parametrize("counts", ["annotation", "id"])
-async def test_where_hami_aligns_ids_the_user_says_which_counts(counts: str) -> None:
+async def test_if_hami_aligns_ids_the_user_says_which_counts(counts: str) -> None:
     node = aligned()
     truth, planned = truth_of(node.world), planned_on(node.world)
     async with running_on(node, allocators_hami=counts) as exporter:
@@ -162,7 +162,7 @@ async def test_where_hami_aligns_ids_the_user_says_which_counts(counts: str) -> 
 # issue 24, part 4 and "Must show" 3
 @pytest.mark.parametrize("counts", ["annotation", "id"])
 @pytest.mark.parametrize("shows", ["the kubelet's checkpoint", "the environment", "NVML"])
-async def test_where_hami_aligns_ids_evidence_decides(shows: str, counts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_if_hami_aligns_ids_evidence_decides(shows: str, counts: str, monkeypatch: pytest.MonkeyPatch) -> None:
     node = aligned()
     node.has_device_checkpoint = shows == "the kubelet's checkpoint"
     more = {"allocators_environ": "on"} if shows == "the environment" else {}

@@ -440,7 +440,7 @@ ADDRESSES = [f"0000:{bus:02x}:00.0" for bus in range(0xC0, 0xC8)]
         ([""] * 8, ["a", "b", "c"], False),
     ],
 )
-async def test_eight_gpus_with_two_names_each_are_eight(
+async def test_eight_gpus_with_two_names_each_count_as_eight(
     simulated: SimulatedNode,
     start: Start,
     by_page: list[str],

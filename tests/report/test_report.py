@@ -346,7 +346,7 @@ def test_a_recorded_workload_names_its_unrecorded_namesakes() -> None:
 
 
 # issue 20, line 1
-def test_nodes_of_one_name_in_two_clusters_are_two() -> None:
+def test_nodes_of_one_name_in_two_clusters_count_as_two() -> None:
     rows = [row("a", "p", Amounts(20 * HOUR), uuid="GPU-1"), row("a", "p", Amounts(24 * HOUR), uuid="GPU-2")]
     clusters = [(key._replace(cluster=cluster), *more) for (key, *more), cluster in zip(rows, "xy", strict=True)]
     known = facts(

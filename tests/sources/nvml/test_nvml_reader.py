@@ -193,7 +193,7 @@ def test_a_call_that_is_not_there_costs_what_it_tells_and_no_more(
 # issue 10, "Must show" 6
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, FUNCTION_NOT_FOUND])
 @pytest.mark.parametrize("call", OF_MIG)
-def test_without_a_call_about_instances_there_are_none_or_a_trouble(
+def test_if_a_call_about_instances_fails_no_instance_is_listed(
     nvml: SimulatedNvml, new_reader: Callable[[], NvmlReader], call: str, code: int
 ) -> None:
     nvml.write(whole_and_cut(), [f"fail {call} {code} -1"])

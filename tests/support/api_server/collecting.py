@@ -1,4 +1,4 @@
-"""The garbage collector: what no owner is left of goes, and so do the objects of a kind that is defined no longer."""
+"""The garbage collector: deletes objects whose owners are all gone, and objects of a kind that is no longer defined."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ class Collector:
                 self._store.drop(key)
 
     def _is_gone(self, owner: Object, uids: set[str]) -> bool:
-        """Whether an owner is there no longer; of a kind that is not served nobody knows."""
+        """Whether an owner is gone; False if its kind is not served, since nobody can know."""
         is_served = self._kinds.of_object(owner["apiVersion"], owner["kind"]) is not None
         return is_served and owner["uid"] not in uids
 

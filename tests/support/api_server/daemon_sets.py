@@ -16,7 +16,7 @@ from tests.support.api_server.kinds import DAEMON_SET, NODE, POD
 from tests.support.api_server.store import Change, Key, Store
 from tests.support.api_server.writing import Writer, now
 
-# The counts that a status has though they are none.
+# The counts that a status shows even when they are 0.
 _ALWAYS = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
 _HASH = "controller-revision-hash"
 _WATCHED = frozenset({NODE.resource, POD.resource, DAEMON_SET.resource})

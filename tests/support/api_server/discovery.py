@@ -7,7 +7,7 @@ _OF_SUBRESOURCES = ["get", "patch", "update"]
 
 
 def document(kinds: Kinds, parts: list[str]) -> Object:
-    """What a path that names no collection is answered with.
+    """The answer to a path that names no collection.
 
     Raises:
         Refused: 404, where nothing is there.

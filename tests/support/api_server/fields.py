@@ -35,7 +35,7 @@ _DEFAULTS = {"protocol": "TCP"}
 # In place of a value where there is none. A null is a value, as for the owners of fields.
 _NOTHING: Json = ()
 _METADATA = ("creationTimestamp", "generation", "managedFields", "name", "namespace", "resourceVersion", "uid")
-# What nobody owns, since the API server itself writes it.
+# Fields that nobody owns, since the API server itself writes them.
 UNOWNED = frozenset({("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{it}") for it in _METADATA)})
 
 
@@ -97,7 +97,7 @@ def fields_of(value: Json, shape: Shape, path: Path = ()) -> Iterator[Path]:
 
 
 def difference(before: Json, after: Json, shape: Shape) -> tuple[set[Path], set[Path]]:
-    """The fields that `after` adds to `before` or changes, and those that it lacks; but those that nobody owns."""
+    """The fields that `after` adds to `before` or changes, and those that it lacks, without those that nobody owns."""
     changed: set[Path] = set()
     removed: set[Path] = set()
     _compare(before, after, shape, (), (changed, removed))

@@ -73,7 +73,7 @@ BUILT_IN = (
     EVENT,
     DEFINITION,
 )
-# What fields of events.k8s.io/v1, as which events are stored, are called in core v1.
+# Events are stored as events.k8s.io/v1: its fields, and their names in core v1.
 _IN_CORE = {"regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent"}
 
 

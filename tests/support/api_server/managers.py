@@ -1,4 +1,4 @@
-"""metadata.managedFields: who owns which fields, and what becomes of an object that a manager applies its part of."""
+"""metadata.managedFields: who owns which fields, and what an apply makes of an object."""
 
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ APPLY, UPDATE = "Apply", "Update"
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Manager:
-    """Who wrote, and how. One that applies is another than one of the same name that updates."""
+    """Who wrote, and how: a manager that applies is not the one of the same name that updates."""
 
     name: str
     operation: str
@@ -108,7 +108,7 @@ def applied(
         raise _refused(conflicts, managed)
     kept = _less({other: owned for other, owned in managed.items() if other != manager}, changed | removed)
     if named:
-        # an apply that changes nothing has happened when the last one did
+        # an apply that changes nothing keeps the time of the last one
         is_same = former is not None and not changed and not removed
         kept[manager] = Owned(
             fields=named, version=wanted["apiVersion"], time=former.time if former and is_same else time

@@ -64,7 +64,7 @@ class Lists:
 
 
 def in_form(answer: Object, accept: str) -> Object:
-    """An object, a list or what an event tells of, in the form that is asked for: whole, or its metadata alone."""
+    """An object, a list or an event's object, in the form that the request asks for: whole, or its metadata alone."""
     if f"as={_METADATA}" not in accept:
         return answer
     if "items" in answer:

@@ -31,7 +31,7 @@ class Path(NamedTuple):
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
     def key(self, kind: Kind) -> Key:
-        """By which its object is stored."""
+        """The key by which its object is stored."""
         return Key(kind.resource, self.namespace, self.name)
 
 
@@ -70,7 +70,7 @@ def verb_of(request: web.Request, path: Path) -> str:
 
 
 def manager_of(request: web.Request) -> str:
-    """In whose name the request writes fields."""
+    """The manager in whose name the request writes fields."""
     return request.query.get("fieldManager") or request.headers.get("User-Agent", "unknown").partition("/")[0]
 
 

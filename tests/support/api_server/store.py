@@ -86,7 +86,7 @@ class Store:
         self.wake()
 
     def wake(self) -> None:
-        """Let everybody who waits for a change look up, also where there is none."""
+        """Wake everybody who waits for a change, even if there is none."""
         self._news.set()
         self._news = asyncio.Event()
 

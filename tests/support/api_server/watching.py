@@ -73,7 +73,7 @@ class Watch:
 
 
 def _last_seen(change: Change, what: str) -> Object:
-    """What is shown of a change: of an object that is no longer selected what it was, in the new version."""
+    """The object of a change; if it is no longer selected, the object before the change, with the new version."""
     if what != DELETED or change.before is None or change.what == DELETED:
         return change.item
     return {**change.before, "metadata": {**change.before["metadata"], "resourceVersion": str(change.version)}}

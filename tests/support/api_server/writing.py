@@ -59,7 +59,7 @@ class Writer:
         if kind.has_status:
             item.pop(STATUS, None)
         who = Manager(name=manager, operation=UPDATE)
-        # what Go writes of a built-in object without any field, nobody owns
+        # nobody owns what Go writes for a built-in object without any field
         blank: Object = {"metadata": {}, **({} if kind.schema else {"spec": {"names": {}}})}
         managed = updated({}, blank, item, Shape(schema=kind.schema), who, now())
         if self._store.get(key) is not None:
@@ -178,7 +178,7 @@ def _read(kind: Kind, namespace: str, body: Object) -> Object:
 
 
 def _wish(item: Object) -> Object:
-    """What is wanted: all but the metadata and the status."""
+    """The wanted part of an object: all but the metadata and the status."""
     return {name: value for name, value in item.items() if name not in ("metadata", STATUS)}
 
 
