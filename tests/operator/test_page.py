@@ -10,7 +10,9 @@ import pytest
 
 from exporter.operator.exporters.desired import desired
 from exporter.operator.objects.kinds import GPU_EXPORTER, POD_MONITOR, Key
+from exporter.operator.objects.kinds import labels as labels_of
 from exporter.operator.objects.resources import GPUExporterSpec
+from tests.operator.specs import CRDS, SCHEMAS
 from tests.support import quick_yaml
 from tests.support.components import real
 from tests.support.operator import Api, OperatorProcess, until
@@ -64,6 +66,33 @@ def test_the_first_minute_goes_as_it_is_written(tmp_path: Path) -> None:
     assert {"daemonset.apps", "service", "configmap", "serviceaccount"} == set(
         re.findall(r"^(\S+)/", objects, re.MULTILINE)
     )
+
+
+def test_the_first_minute_names_what_there_is() -> None:
+    """Its commands go on a real API server (above); this is what can be said without one."""
+    text = section("The first minute")
+    words = shlex.split("".join(blocks(text, "sh")))
+    assert [(ROOT / word).is_file() for word in words if word.startswith("deploy/")] == [True] * 3
+    definition = CRDS[EXPORTER.kind]["spec"]
+    assert {word.partition("/")[0] for word in words if word.startswith("gpu")} == {*definition["names"]["shortNames"]}
+    (label,) = (words[place + 1] for place, word in enumerate(words) if word == "-l")
+    name, _, value = label.partition("=")
+    assert labels_of(EXPORTER.name)[name] == value
+    head, row = (line.split() for line in blocks(text, "")[0].splitlines())
+    columns = [column["name"].upper() for column in definition["versions"][0]["additionalPrinterColumns"]]
+    assert head == ["NAMESPACE", "NAME", *columns]
+    assert row[:2] == [EXPORTER.namespace, EXPORTER.name]
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_kubectl_get_shows_fields_that_there_are(kind: str) -> None:
+    for column in CRDS[kind]["spec"]["versions"][0]["additionalPrinterColumns"]:
+        if column["jsonPath"].startswith(".metadata."):
+            continue  # of which the API server tells by itself
+        schema = SCHEMAS[kind]
+        for name in re.sub(r"\[.*\]", "", column["jsonPath"]).split(".")[1:]:
+            schema = schema.get("items", schema)["properties"][name]
+        assert schema["type"] == column["type"] or schema.get("x-kubernetes-int-or-string"), column
 
 
 def test_the_lines_shown_are_the_minimal_example() -> None:
