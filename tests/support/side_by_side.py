@@ -72,6 +72,7 @@ def main(words: list[str]) -> int:
             lists[-1].append(word)
     command, *runs = lists if len(lists) > 1 else (*lists, [])
     with tempfile.TemporaryDirectory(prefix="", dir=_memory()) as folder:
+        Path(folder).chmod(0o711)  # a test's program may run as nobody, and finds its files here
         codes, total = _all_of(command, runs, Path(folder))
     _tell(total, time.monotonic() - began, _busy(processors_before, _processor_ticks()))
     # a selection (-k) may leave a run without a test
