@@ -182,11 +182,13 @@ async def test_garbage_instead_of_a_message(kubelet: SimulatedKubelet, make: Mak
 
 
 async def test_something_else_on_the_socket(tmp_path: Path, make: Make) -> None:
-    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 100)
             await writer.drain()
-            writer.close()
+            # a client that still writes when its peer is gone sees a broken connection, as of a kubelet that restarts
+            await reader.read()
+        writer.close()
 
     async with await asyncio.start_unix_server(answer, tmp_path / "kubelet.sock"):
         source = make(timeout_seconds=3.0)
