@@ -111,6 +111,14 @@ def test_unusual_forms(text: str, shown: str) -> None:
     assert write_amount(read_amount(text.encode())).decode() == shown
 
 
+# DCGM's values for "not supported" are 2**31 - 16, 2**47 and 2**63 - 16, each with the next fifteen
+@pytest.mark.parametrize("first", [2**31 - 16, 2**47])
+def test_values_of_what_is_not_supported_are_no_amounts(first: int) -> None:
+    around = [is_amount(b"%d" % value) for value in (first - 1, first, first + 15, first + 16)]
+    assert around == [True, False, False, True]
+    assert (number(b"%d" % first, Field("x")), number(b"%d" % (first - 1), Field("x"))) == (None, first - 1)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("1e1000", True), ("1e-1001", False), ("1E1001", False), ("1" * 1000, True), ("1" * 1001, False)],

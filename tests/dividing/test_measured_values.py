@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 from exporter.dividing.measured_values import (
     MEMORY,
     UTILIZATION,
+    MeasuredShares,
     memory_texts,
     scale_down,
     utilization_texts,
     work_texts,
 )
+from exporter.model.devices import DeviceKey
+from exporter.model.measured import Measured, Use
+from exporter.model.pods import Owner
 
 MIB = 2**20
 
@@ -95,6 +99,29 @@ def test_a_ratio_that_is_printed_as_1_is_divided_all_the_same() -> None:
     assert work_texts(b"1", (0.75, 0.25), 0.0) == [b"0.750000", b"0.250000", b"0.000000"]
     assert utilization_texts(b"1", (0.754, 0.25), 1) == [b"0.75", b"0.25"]
     assert utilization_texts(b"97", (0.754, 0.25), 100) == [b"75", b"25"]
+
+
+def test_work_that_is_no_amount_is_copied_to_each_owner_and_to_nobody() -> None:
+    assert work_texts(b"NaN", (0.75, 0.25), 0.0) == [b"NaN"] * 3
+
+
+A, B = (Owner(namespace="ns", pod=pod, container="c") for pod in "ab")
+GPU = DeviceKey(uuid="GPU-0")
+
+
+def test_rows_keep_their_shares_while_the_owners_are_the_same() -> None:
+    def measured(*owners: Owner, memory_bytes: int | None = 1) -> Measured:
+        return Measured(
+            uses={(GPU, owner): Use(memory_bytes=memory_bytes, sm_ratio=0.5, processes=1) for owner in owners}
+        )
+
+    shares = MeasuredShares(measured(A, memory_bytes=1))
+    assert shares.followed_by(measured(A, memory_bytes=2)) is shares
+    assert shares.memory_bytes == {(GPU, A): 2}
+    assert shares.followed_by(measured(A, B)) is not shares
+    without_memory = shares.followed_by(measured(A, memory_bytes=None))
+    assert (without_memory is shares, without_memory.memory_bytes) == (False, {})
+    assert not shares.followed_by(None)
 
 
 # issue 24, part 5

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exporter.dcgm.fields import ADDITIVE
 from exporter.dcgm.table import Additive
 from exporter.dividing.decimals import is_amount
-from exporter.dividing.sharing import CounterBook, split_gauge
+from exporter.dividing.sharing import CounterBook, RunTimes, split_gauge
 from exporter.exposition.families import unescape
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import SampleLine, read_line
@@ -492,6 +492,18 @@ def test_a_counters_growth_is_divided_by_the_grants_of_those_who_stayed() -> Non
     # b has left, and gets nothing of what came meanwhile
     assert rows([A], "1900", (3,)) == ["400", "0"]
     assert rows([], "2000", ()) == ["100"]
+
+
+def test_a_second_look_at_a_read_without_times_leaves_those_of_the_first() -> None:
+    book = CounterBook()
+
+    def rows(moment: int, value: bytes, times: RunTimes | None) -> list[bytes]:
+        book.turn_to((read(moment),))
+        return book.advance(b"e", [A, B], value, times)
+
+    rows(1, b"100", {A: 0, B: 0, None: 0})
+    rows(1, b"100", None)
+    assert rows(2, b"140", {A: 30, B: 10, None: 0}) == [b"30", b"10", b"0"]
 
 
 @given(st.integers(0, 10**9), st.lists(st.integers(1, 10**6), min_size=1, max_size=16))

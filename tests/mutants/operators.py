@@ -108,7 +108,8 @@ class _Rules:
         for left, right in pairwise(values):
             yield from self._between(left, right, written, other)
         for value in values:
-            yield self._replaced(value, neutral)
+            if neutral == "True" or not _is_nothing(value):  # `or 0` and `or ()` go on as `or False` does
+                yield self._replaced(value, neutral)
 
     def _condition(self, test: ast.expr) -> Iterator[Change]:
         if isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.NamedExpr):
@@ -197,6 +198,13 @@ def _is_text(node: ast.expr) -> bool:
 
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_nothing(node: ast.expr) -> bool:
+    """Whether it is written as a false value: 0, (), an empty text."""
+    if isinstance(node, ast.Constant):
+        return not node.value
+    return isinstance(node, ast.Tuple | ast.List) and not node.elts
 
 
 def _other_constant(value: object) -> str | None:

@@ -12,6 +12,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -40,10 +41,17 @@ class Reached:
     lines: dict[str, dict[int, list[int]]]
 
     def by(self, change: Change) -> list[int]:
-        """The tests that reach a change, the fastest first. If none runs its lines, those that run its file."""
+        """The tests that reach a change, the fastest first.
+
+        If none runs its lines (of a limit, say), those that run the file, or import it.
+        """
         of_file = self.lines.get(change.path, {})
         reach = {test for line in lines_that_reach(change) for test in of_file.get(line, ())}
-        reach = reach or {test for tests in of_file.values() for test in tests}
+        if not reach:
+            reach = {test for tests in of_file.values() for test in tests}
+            reach |= {
+                number for number, test in enumerate(self.tests) if _imports(test.partition("::")[0], change.path)
+            }
         return sorted(reach, key=self.seconds.__getitem__)
 
     def limit(self, tests: Iterable[int]) -> float:
@@ -195,6 +203,12 @@ def _map(session: pytest.Session, changes: Iterable[Change]) -> str:
             for line, contexts in data.contexts_by_lineno(file).items()
         }
     return json.dumps({"tests": [item.nodeid for item in session.items], "seconds": seconds, "lines": lines})
+
+
+@cache
+def _imports(file: str, path: str) -> bool:
+    """Whether a test file has the name of a module of the program, whose path is given."""
+    return path.removesuffix(".py").replace("/", ".") in (ROOT / file).read_text()
 
 
 def _with_numbers(answer: dict[str, Any]) -> dict[str, Any]:

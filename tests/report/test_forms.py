@@ -267,6 +267,20 @@ def test_a_text_is_fitted_to_its_columns(text: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "columns", "shown"),
+    [
+        ("abc", 5, "abc  "),
+        ("abcde", 5, "abcde"),
+        ("abcdef", 5, "ab…ef"),
+        ("abcdef", 4, "ab…f"),
+        pytest.param("漢字漢字", 6, "漢…字 ", id="a sign of two columns is not cut in two"),
+    ],
+)
+def test_a_longer_text_keeps_both_its_ends(text: str, columns: int, shown: str) -> None:
+    assert fit(text, columns) == shown
+
+
+@pytest.mark.parametrize(
     ("by", "words"),
     [("pod", "(nobody)"), ("node", "(unknown)"), ("queue", "(no queue)"), ("label:a", "(without this label)")],
 )

@@ -215,6 +215,13 @@ def test_more_than_all_is_no_percentage_and_its_cause_is_named(node: str, seen_m
     assert "150%" not in render_table(report, 100) + render_page(report)
 
 
+# 2 % and, for each GPU, 30 s: of 24 hours 24 h 29 min 18 s
+@pytest.mark.parametrize(("hours", "part"), [(24.4882, 1.0), (24.4884, None)])
+def test_what_late_scrapes_hold_more_than_all_is_all(hours: float, part: float | None) -> None:
+    known = facts(capacity={("n", H100): 24 * HOUR}, seen_ms={"n": SPAN.ms})
+    assert made(rows=[row("a", "p", Amounts(hours * HOUR))], facts=known).held_of_capacity == part
+
+
 # issue 22, lines 18 and 28
 @pytest.mark.parametrize("minutes", [2, 10, 60, 480])
 @pytest.mark.parametrize("unseen_seconds", [0, 120, 540])

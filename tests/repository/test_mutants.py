@@ -25,7 +25,7 @@ class Device:
 
 def count(amounts: list[int]) -> int:
     total = 0
-    for amount in amounts:
+    for amount in amounts or ():
         total += amount
     total = max(total, LIMIT)
     return total - 1
@@ -45,6 +45,8 @@ MADE = {
     ("Device.is_free", "return True", "return False"),
     ("count", "total = 0", "pass"),
     ("count", "total = 0", "total = 1"),
+    ("count", "for amount in amounts or ():", "for amount in amounts and ():"),
+    ("count", "for amount in amounts or ():", "for amount in False or ():"),
     ("count", "total += amount", "total -= amount"),
     ("count", "total += amount", "pass"),
     ("count", "total = max(total, LIMIT)", "pass"),

@@ -114,6 +114,13 @@ def test_a_whole_id_at_the_end_of_a_cut_name_is_part_of_a_name() -> None:
     assert link.container_id == ""
 
 
+def test_what_follows_a_cut_name_is_the_beginning_of_an_id_or_it_is_another_pods_link() -> None:
+    whose = owner(pod="p" * 180)
+    name = name_of(whose)
+    assert read_log_link(name, target_of(whose)) is not None
+    assert read_log_link(name[: -len("z.log")] + "z.log", target_of(whose)) is None
+
+
 _WORDS = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 _OWNERS = st.builds(
     owner,

@@ -153,6 +153,7 @@ def test_a_gpu_whose_processes_were_not_read_may_have_some() -> None:
     [
         pytest.param((), 28.0, NOT_KNOWN, NOT_KNOWN, id="NVML lists nothing"),
         pytest.param((), 0.6, use(0, 0.0, 0), use(0, 0.0, 0), id="what the driver itself takes"),
+        pytest.param((), 1.0, NOT_KNOWN, NOT_KNOWN, id="1 GiB is more than that"),
         pytest.param((on(WHOLE, 77, 20 * GIB),), 28.0, NOT_KNOWN, NOT_KNOWN, id="pids of another namespace"),
         pytest.param((on(WHOLE, 11, 14 * GIB),), 28.0, use(14 * GIB, 0.25, 1), NOT_KNOWN, id="it lists one of two"),
         pytest.param((on(WHOLE, 11, 26 * GIB),), 28.0, use(26 * GIB, 0.25, 1), use(0, 0.0, 0), id="one has it all"),
@@ -180,6 +181,7 @@ IDLE = use(GIB, 0.0, 1)
     [
         pytest.param((), 0.85, NOT_KNOWN, NOT_KNOWN, id="NVML lists nothing"),
         pytest.param((), 0.08, use(0, 0.0, 0), use(0, 0.0, 0), id="hardly anything runs"),
+        pytest.param((), 0.1, NOT_KNOWN, NOT_KNOWN, id="a tenth of the time is more than that"),
         pytest.param((), None, NOT_KNOWN, NOT_KNOWN, id="NVML says nothing at all"),
         pytest.param((on(WHOLE, 77, 0, 0.8),), 0.85, NOT_KNOWN, NOT_KNOWN, id="pids of another namespace"),
         pytest.param((on(WHOLE, 11),), 0.85, use(GIB, 0.25, 1), NOT_KNOWN, id="it lists one of two"),

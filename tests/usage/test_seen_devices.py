@@ -108,6 +108,29 @@ def test_a_new_pod_that_is_seen_before_its_ids_keeps_what_was_seen() -> None:
     assert node.look((3, OTHER), known=both, ids={**IDS, A: frozenset({"token-7"})}) == {A: {OTHER}}
 
 
+def test_each_time_that_a_pod_is_made_anew_its_ids_end_the_one_before() -> None:
+    node = Node()
+    node.look((1, WHOLE))
+    both = table((A, 1), (A, 3))
+    second, third = ({**IDS, A: frozenset({token})} for token in ("token-7", "token-8"))
+    node.look((3, OTHER), known=both)
+    assert node.look((3, OTHER), known=both, ids=second) == {A: {OTHER}}
+    assert node.look((3, OTHER), known=both, ids=third) == {}
+
+
+def test_of_two_pods_of_one_name_the_one_whose_process_comes_later_is_the_newer() -> None:
+    node = Node()
+    both = table((A, 1), (A, 3))
+    assert node.look(known=both) == {}
+    assert node.look((1, WHOLE), known=both) == {A: {WHOLE}}
+    assert node.look((3, OTHER), known=both) == {A: {OTHER}}
+
+
+def test_a_process_that_has_ended_before_proc_was_read_is_nobodys() -> None:
+    host = HostProcesses(by_pid={}, asked_for=frozenset({100}), read_at=READ_AT)
+    assert shown(SeenDevices().look(IDS, reading(on(WHOLE, 100)), host, [BOTH])) == {}
+
+
 def test_a_container_that_starts_again_keeps_its_devices() -> None:
     """Its id is another one, and its pod the same."""
     node = Node()
