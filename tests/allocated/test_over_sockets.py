@@ -22,7 +22,9 @@ from tests.support.node_parts import part_of
 from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
 
-EVENTS = 21
+# how often each happens, beside a restart of the kubelet and an outage
+CHANGES = {"come": 7, "go": 3, "exchange": 3, "sweep": 2, "take_stateful": 4}
+EVENTS = sum(CHANGES.values()) + 2
 PAUSE_SECONDS = (0.05, 0.2)
 _EMPTY_SECONDS = 0.5
 Pairs = set[tuple[str, str, str, str]]
@@ -34,9 +36,11 @@ class Run:
     def __init__(self, life: Life, node: SimulatedNode, exporter: Exporter, by: str) -> None:
         self.life, self.node, self.exporter, self.by = life, node, exporter, by
         self.chance = random.Random(1)
+        self.changes = [name for name, times in CHANGES.items() for _ in range(times)]
+        self.chance.shuffle(self.changes)
         self.sources = part_of(node_of(exporter.service), Joining).sources
         self.wrong: list[str] = []
-        self.scrapes = 0
+        self.scrapes = self.successors = 0
 
     async def scrape(self) -> Pairs:
         """The owners that a scrape shows, which must have been true at some moment of it."""
@@ -93,14 +97,13 @@ class Run:
 
     async def change(self) -> None:
         """A pod comes, goes, or is made anew under its name."""
-        happens: Callable[[], object] = self.chance.choice(
-            (self.life.come, self.life.come, self.life.go, self.life.exchange, self.life.sweep, self.life.take_stateful)
-        )
+        name = self.changes.pop()
+        happens: Callable[[], object] = getattr(self.life, name)
         gone = happens()
-        if happens == self.life.take_stateful and isinstance(gone, Pod):
+        if name == "take_stateful" and isinstance(gone, Pod):
             # a controller makes a pod anew only after the API server has told its watchers of the end of the old one
             await until(lambda: self.has_heard_of_the_end(gone))
-            self.life.successor(gone)
+            self.successors += self.life.successor(gone) is not None
 
     def has_heard_of_the_end(self, gone: Pod) -> bool:
         of_name = self.sources.pods.now.pods_of_names.get((gone.namespace, gone.name), ())
@@ -164,5 +167,6 @@ async def test_no_scrape_over_sockets_names_a_wrong_owner(kind: type[SimulatedAl
                 await scrapes
             assert not run.wrong, run.wrong[0]
             assert run.scrapes > EVENTS
+            assert run.successors > 1
     finally:
         await node.stop()
