@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,7 +189,9 @@ def test_the_node_of_a_lost_gpu_goes_through_these_states_in_order() -> None:
     assert [states for is_up, states in seen if not is_up] == [unknown], seen
 
 
-def test_the_same_seed_makes_the_same_cluster() -> None:
+def test_the_same_seed_makes_the_same_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a container that ends says when, by the machine's clock: the twins live one after the other
+    monkeypatch.setattr("exporter.simulator.world.time", SimpleNamespace(time=lambda: 1_800_000_000.0))
     twins = [Cluster(5, seed=7, speed=10) for _ in range(2)]
     for twin in twins:
         twin.live(1200, apart=20)
