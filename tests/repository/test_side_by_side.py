@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.side_by_side import AT_ONCE
+
 PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails(): raise AssertionError('broken')\n"
 FAILS_ONCE = """
@@ -58,7 +60,7 @@ def test_each_failure_fails_the_whole(tmp_path: Path, sources: tuple[str, ...], 
 
 
 def test_all_runs_count_and_the_slowest_test_comes_first(tmp_path: Path) -> None:
-    many = 2 * (os.cpu_count() or 1) + 1
+    many = AT_ONCE + 1
     run = _run(tmp_path, SLOW, *[PASSES] * many)
     lines = run.stdout.splitlines()
     assert lines[-1] == f"{many + 1} passed, 0 failed, 0 skipped", run.stdout + run.stderr
