@@ -2,8 +2,10 @@
 
 A run is the command with the arguments after one `+`. Runs begin in their order, AT_ONCE at the same time. A run's
 output is shown when it ends. Then come the ten slowest tests of all runs, the time, and how many passed and failed.
+With `--once-more` before COMMAND, as CI has it, a few tests that failed are run once more, alone, and both are shown.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-AT_ONCE = 3 * (os.cpu_count() or 1)
-"""Three for each processor: most tests wait half of their time for a program or a peer."""
+AT_ONCE = 2 * (os.cpu_count() or 1)
+"""Two for each processor: most tests wait half of their time for a program or a peer."""
 SLOWEST = 10
 MOST_OF_A_NAME = 80
 ROOM_IN_MEMORY = 4 * 2**30
+MOST_ONCE_MORE = 4
+"""More failures than this in one run are no accident, and stay failures."""
 _CODE_WITHOUT_TESTS = 5
 
 
@@ -28,12 +32,17 @@ class Run:
     """One pytest that has been started."""
 
     name: str
+    command: list[str]
     process: subprocess.Popen[bytes]
     began: float
     """By the monotonic clock."""
     output: IO[bytes]
-    report: Path
-    """Where pytest writes its JUnit XML."""
+    folder: Path
+    """Where pytest writes its JUnit XML and its cache."""
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.xml"
 
 
 @dataclass(slots=True)
@@ -64,8 +73,9 @@ class Total:
 def main(words: list[str]) -> int:
     """Run them. Returns the exit code: 1 where any run failed."""
     began, processors_before = time.monotonic(), _processor_ticks()
+    once_more = words[:1] == ["--once-more"]
     lists: list[list[str]] = [[]]
-    for word in words:
+    for word in words[once_more:]:
         if word == "+":
             lists.append([])
         else:
@@ -73,10 +83,29 @@ def main(words: list[str]) -> int:
     command, *runs = lists if len(lists) > 1 else (*lists, [])
     with tempfile.TemporaryDirectory(prefix="", dir=_memory()) as folder:
         Path(folder).chmod(0o711)  # a test's program may run as nobody, and finds its files here
-        codes, total = _all_of(command, runs, Path(folder))
+        ended, total = _all_of(command, runs, Path(folder))
+        # a selection (-k) may leave a run without a test
+        failed = [run for run in ended if run.process.returncode not in (0, _CODE_WITHOUT_TESTS)]
+        if once_more:
+            failed = [run for run in failed if not _passes_alone(run, total)]
     _tell(total, time.monotonic() - began, _busy(processors_before, _processor_ticks()))
-    # a selection (-k) may leave a run without a test
-    return int(any(code not in (0, _CODE_WITHOUT_TESTS) for code in codes) or not total.seconds)
+    return int(bool(failed) or not total.seconds)
+
+
+def _passes_alone(run: Run, total: Total) -> bool:
+    """Run what has failed once more, when all others have ended. Says whether all of it passed then."""
+    failures = run.folder / "cache/v/cache/lastfailed"
+    names = list(json.loads(failures.read_text())) if failures.exists() else []
+    if run.process.returncode != 1 or not 0 < len(names) <= MOST_ONCE_MORE:
+        return False
+    sys.stdout.write(f"\nFailed beside the others, now once more alone: {', '.join(names)}\n")
+    sys.stdout.flush()
+    again = [*run.command, "--last-failed", "--last-failed-no-failures", "none"]
+    passes = subprocess.run(again, check=False).returncode == 0
+    if passes:
+        total.failed -= len(names)
+        total.passed += len(names)
+    return passes
 
 
 def _memory() -> Path | None:
@@ -90,11 +119,11 @@ def _memory() -> Path | None:
     return memory
 
 
-def _all_of(command: list[str], runs: list[list[str]], folder: Path) -> tuple[list[int], Total]:
-    """Run the command with each of the arguments. Returns the exit codes, and the figures of all together."""
+def _all_of(command: list[str], runs: list[list[str]], folder: Path) -> tuple[list[Run], Total]:
+    """Run the command with each of the arguments. Returns the ended runs, and the figures of all together."""
     waiting = list(enumerate(runs))
     started: list[Run] = []
-    codes: list[int] = []
+    ended: list[Run] = []
     total = Total()
     while waiting or started:
         while waiting and len(started) < AT_ONCE:
@@ -103,20 +132,20 @@ def _all_of(command: list[str], runs: list[list[str]], folder: Path) -> tuple[li
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         for run in [run for run in started if run.process.poll() is not None]:
             started.remove(run)
-            codes.append(run.process.returncode)
+            ended.append(run)
             _show(run)
             total.add(run.report)
-    return codes, total
+    return ended, total
 
 
 def _start(command: list[str], arguments: list[str], folder: Path) -> Run:
     """Start one pytest, with a cache of its own below `folder`."""
-    report = folder / "report.xml"
     output = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the program
     options = {"cache_dir": folder / "cache", "junit_logging": "no", "junit_family": "xunit1"}
     own = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    whole = [*command, *arguments, *own]
     process = subprocess.Popen(
-        [*command, *arguments, *own, f"--junitxml={report}"],
+        [*whole, f"--junitxml={folder / 'report.xml'}"],
         stdout=output,
         stderr=subprocess.STDOUT,
         env={**os.environ, "TMPDIR": str(folder.parent)},
@@ -124,7 +153,7 @@ def _start(command: list[str], arguments: list[str], folder: Path) -> Run:
     name = " ".join(arguments)
     if len(name) > MOST_OF_A_NAME:
         name = f"{name[:MOST_OF_A_NAME]}…"
-    return Run(name, process, time.monotonic(), output, report)
+    return Run(name, whole, process, time.monotonic(), output, folder)
 
 
 def _show(run: Run) -> None:

@@ -114,7 +114,7 @@ def test_a_whole_id_at_the_end_of_a_cut_name_is_part_of_a_name() -> None:
     assert link.container_id == ""
 
 
-def test_what_follows_a_cut_name_is_the_beginning_of_an_id_or_it_is_another_pods_link() -> None:
+def test_what_follows_a_cut_name_begins_an_id_or_is_another_pods_link() -> None:
     whose = owner(pod="p" * 180)
     name = name_of(whose)
     assert read_log_link(name, target_of(whose)) is not None

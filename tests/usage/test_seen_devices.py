@@ -118,7 +118,7 @@ def test_each_time_that_a_pod_is_made_anew_its_ids_end_the_one_before() -> None:
     assert node.look((3, OTHER), known=both, ids=third) == {}
 
 
-def test_of_two_pods_of_one_name_the_one_whose_process_comes_later_is_the_newer() -> None:
+def test_of_two_pods_of_one_name_the_later_process_is_of_the_newer() -> None:
     node = Node()
     both = table((A, 1), (A, 3))
     assert node.look(known=both) == {}
