@@ -319,6 +319,10 @@ def test_what_is_remembered_of_gpus_is_limited(monkeypatch: pytest.MonkeyPatch) 
     for number in range(5):
         counters.grow((ENERGY.encode(), str(number)), rows, gpu, 1)
     assert len(counters._counters) == 3
+    # the first to go is the one unused for longest
+    counters.grow((ENERGY.encode(), "2"), rows, gpu, 1)
+    counters.grow((ENERGY.encode(), "5"), rows, gpu, 1)
+    assert [uuid for _, uuid in counters._counters] == ["4", "2", "5"]
     # one that is forgotten begins anew, and does not jump
     assert counters.grow((ENERGY.encode(), "0"), rows, gpu, 2) == {b"series": (0, 0)}
 

@@ -31,7 +31,7 @@ RECKONED: dict[type[ast.operator], tuple[str, str]] = {
 }
 TWINS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 # Arguments that are not changed: `strict` of `zip` only turns a slip of the program into an error.
-NOT_OURS = ("strict",)
+NOT_OURS = ("strict", "TYPE_CHECKING")
 
 
 def changes_of(room: str) -> list[Change]:
@@ -112,6 +112,8 @@ class _Rules:
                 yield self._replaced(value, neutral)
 
     def _condition(self, test: ast.expr) -> Iterator[Change]:
+        if isinstance(test, ast.Name) and test.id in NOT_OURS:
+            return
         if isinstance(test, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.NamedExpr):
             yield self._replaced(test, f"(not ({self._text(test)}))")
 

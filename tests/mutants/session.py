@@ -45,14 +45,21 @@ class Reached:
 
         If none runs its lines (of a limit, say), those that run the file, or import it.
         """
-        of_file = self.lines.get(change.path, {})
-        reach = {test for line in lines_that_reach(change) for test in of_file.get(line, ())}
+        reach = self._running(change)
         if not reach:
-            reach = {test for tests in of_file.values() for test in tests}
+            reach = {test for tests in self.lines.get(change.path, {}).values() for test in tests}
             reach |= {
                 number for number, test in enumerate(self.tests) if _imports(test.partition("::")[0], change.path)
             }
         return sorted(reach, key=self.seconds.__getitem__)
+
+    def is_run(self, change: Change) -> bool:
+        """Whether a test runs the changed lines."""
+        return bool(self._running(change))
+
+    def _running(self, change: Change) -> set[int]:
+        of_file = self.lines.get(change.path, {})
+        return {test for line in lines_that_reach(change) for test in of_file.get(line, ())}
 
     def limit(self, tests: Iterable[int]) -> float:
         """The seconds of CPU that these tests may take of a changed program."""
@@ -87,7 +94,8 @@ class _Session:
         tests = [reached.by(change) for change in self.changes]
 
         def run(number: int) -> str:
-            if not _changed(self.changes[number], functions):
+            # what no test runs may have run at import
+            if not reached.is_run(self.changes[number]) or not _changed(self.changes[number], functions):
                 return AFRESH
             return first_failure(session, [session.items[test] for test in tests[number]])
 

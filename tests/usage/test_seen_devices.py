@@ -146,11 +146,15 @@ def test_two_pods_of_one_name_with_processes_are_nobodys() -> None:
 
 def test_what_is_not_certain_does_not_count() -> None:
     node = Node()
-    assert node.look((1, WHOLE), started_at=READ_AT + 1) == {}, "it has got the pid of an earlier process"
+    assert node.look((1, WHOLE), started_at=READ_AT + 0.01) == {}, "it has got the pid of an earlier process"
     assert node.look((1, PARENT)) == {}, "on which of its instances?"
     assert node.look((4, WHOLE)) == {}, "nobody knows the container"
     assert node.look((1, ONE), (1, PARENT)) == {A: {ONE}}
     assert ONE.uuid == CUT
+
+
+def test_a_process_may_start_up_to_the_moment_when_the_driver_is_asked() -> None:
+    assert Node().look((1, WHOLE), started_at=READ_AT) == {A: {WHOLE}}
 
 
 def test_only_containers_with_tokens_are_remembered() -> None:
