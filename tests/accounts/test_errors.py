@@ -64,6 +64,8 @@ def after(*steps: Step) -> dict[str, dict[str, int]]:
         ([(last(79), "a"), (last("9223372036854775794"), "a"), (last(79), "a")], {}),
         ([(last(79), "a"), (last(13), "a"), (last(79), "a")], {"a": {"13": 1, "79": 1}}),
         ([(last(0), "a"), (last(4_000_000), "a")], {}),  # no XID
+        ([(last(0), "a"), (last(1_000), "a")], {}),
+        ([(last(0), "a"), (last(999), "a")], {"a": {"999": 1}}),
         # issue 22, line 7: what the driver recommends is no error
         ([(last(0), "a"), (last(154), "a")], {}),
         ([(last(0), "a"), (last(79), "a"), (last(154), "a")], {"a": {"79": 1}}),

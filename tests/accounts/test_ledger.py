@@ -38,6 +38,14 @@ B: Held = {"b": whole(0)}
 B1: Held = {"b": [("nvidia.com/gpu", "nvidia1")]}
 
 
+def test_the_holders_are_those_of_the_last_look() -> None:
+    key = DeviceKey(uuid=GPU(0))
+    looks = Looks().at(0, energy("5000"), A)
+    assert looks.ledger.holders.owners == {key: (owner("a"),)}
+    assert looks.at(10, energy("7500"), B).ledger.holders.owners == {key: (owner("b"),)}
+    assert looks.at(20, energy("7500")).ledger.holders.owners == {key: ()}
+
+
 def test_energy_and_time_go_to_who_held_the_gpu_at_the_look_before() -> None:
     looks = Looks().at(0, energy("5000"), A).at(10, energy("7500"), B).at(20, energy("8000"), B)
     assert (joules(looks.account("a")), joules(looks.account("b")), joules(looks.account(None))) == (2.5, 0.5, 0)
