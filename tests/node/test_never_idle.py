@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import pytest
@@ -229,7 +230,9 @@ class BusyGpus:
             for name, value in values.items()
             for gpu in node.world.gpus
         )
-        node.dcgm.failure = lambda _: web.Response(text=page)
+        # pages differ, as real ones do: one that stays the same is older than a holder whom the exporter met after it
+        numbers = count()
+        node.dcgm.failure = lambda _: web.Response(text=f"{page}pages_total {next(numbers)}\n")
         node.write_processes()
         proc = node.root / "proc"
         commands = {int(file.parent.name): file.read_bytes() for file in proc.glob("[0-9]*/cmdline")}
