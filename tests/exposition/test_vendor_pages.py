@@ -124,6 +124,13 @@ def test_samples_that_a_rule_does_not_tell_apart_are_not_taken() -> None:
     assert "v_power (in mW): its rule does not tell several samples of one device apart" in trouble.message
 
 
+def test_no_other_rule_stands_in_for_a_value_that_is_refused() -> None:
+    rules = pages_of(BUSY, {**BUSY, "family": "v_more"})
+    samples, (trouble,) = added(rules, 'v_busy{uuid="a"} 2\nv_more{uuid="a"} 0.5\n')
+    assert samples == []
+    assert "v_busy (in ratio): it has the value 2" in trouble.message
+
+
 def test_owners_timestamps_and_a_missing_line_end_go_on() -> None:
     page = 'v_power{uuid="a",pod="p",namespace="n",container="c",other="o"} 1000 1700000000000\nv_temp{uuid="a"} 50'
     samples, _ = added(pages_of(POWER, TEMPERATURE), page)

@@ -31,7 +31,7 @@ RECKONED: dict[type[ast.operator], tuple[str, str]] = {
 }
 TWINS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 # Arguments that are not changed: `strict` of `zip` only turns a slip of the program into an error.
-NOT_OURS = ("strict", "TYPE_CHECKING")
+NOT_OURS = ("strict", "init", "TYPE_CHECKING")
 
 
 def changes_of(room: str) -> list[Change]:

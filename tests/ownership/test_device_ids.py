@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.model.device_ref import DeviceRef
-from exporter.ownership.device_ids import read_device_id
+from exporter.ownership.device_ids import DeviceRules, read_device_id, read_rules
 
 UUID = "9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
 GPU = f"GPU-{UUID}"
@@ -86,3 +86,8 @@ def test_an_iommu_group_of_the_plugin_for_kubevirt(resource: str, device_id: str
     ref = read_device_id(resource, device_id)
     assert (ref and ref.device) == device
     assert ref is None or (ref.is_vfio, ref.is_no_gpu) == (bool(device), not device)
+
+
+def test_a_file_may_have_every_section_and_each_may_be_empty() -> None:
+    sections = ("devices", "samples", "families", "looks", "allocators")
+    assert read_rules(dict.fromkeys(sections)) == DeviceRules()
