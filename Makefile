@@ -107,7 +107,7 @@ image: $(VENV)/installed-dev  ## the image, built without a container engine, in
 SOCKETS := $(addprefix web/test_,connections.py guard.py protection.py) $(addprefix sources/test_,pause.py polled.py single_flight.py worker.py) \
 	sources/pages $(addprefix sources/kubelet/test_,kubelet_pods.py pod_resources.py socket.py) \
 	$(addprefix sources/kubernetes/test_,api.py node_objects.py) sources/kernel_log/test_kernel_log_source.py \
-	cluster/exporters/test_exporters_source.py $(addprefix cluster/keda/test_,connections.py tls.py) report/history/test_api.py \
+	cluster/exporters/test_exporters_source.py $(addprefix cluster/keda/test_,connections.py tls.py) report/history/test_prometheus_api.py \
 	test_pulse.py test_reload.py test_threads.py $(addprefix end_to_end/test_,many_nodes.py restart.py)
 PROGRAMS := $(addprefix cli/test_,command_line.py completion.py first_minutes.py) $(addprefix report/test_,command.py interrupt.py) \
 	$(addprefix doctor/test_,asked_exporter.py bundling.py doctor.py doctor_of_api.py running_settings.py) \

@@ -1,6 +1,7 @@
 """Tests can be read as a list of what holds, each module says where its tests are, and files are made in one way."""
 
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -108,3 +109,12 @@ def test_make_golden_is_the_one_way_to_make_a_file_anew() -> None:
         *(path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py", ".yaml")),
     ]
     assert {path.relative_to(ROOT) for path in texts if option in path.read_text()} == {Path("tests/conftest.py")}
+
+
+@pytest.mark.parametrize("target", ["test", "test-in-image", "test-on-kubernetes"])
+def test_each_file_of_tests_that_a_target_names_exists(target: str) -> None:
+    """A list in which one file has another name now makes pytest run nothing."""
+    shown = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = set(re.findall(r"(?<![\w/.-])tests/[\w/.-]+", shown))
+    assert len(names) > 2
+    assert [name for name in sorted(names) if not (ROOT / name).exists()] == []

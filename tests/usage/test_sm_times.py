@@ -49,7 +49,7 @@ def test_a_reading_is_of_the_time_since_the_one_before() -> None:
     assert added(times, at(13), measured({A: 0.0, B: 1.0})) == {A: SECOND // 2, B: 9 * SECOND // 4, None: SECOND // 10}
 
 
-def test_a_first_reading_counts_for_nobody_though_it_is_measured_only_later() -> None:
+def test_a_first_reading_that_is_measured_late_counts_for_nobody() -> None:
     times, reading = SmTimes(), at(10)
     assert times.add(reading, None) is None
     assert added(times, reading, measured({A: 0.5})) == {A: 0, None: 0}
