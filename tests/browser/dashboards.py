@@ -159,7 +159,7 @@ def hours_of_nodes(work: Path, *, nodes: int, hours: float) -> Iterator[Hours]:
     )
     for file in write_rules(work):
         with prometheus(work, (), flags=KEPT) as server:
-            wait_until(lambda server=server: is_up(server))  # type: ignore[misc]
+            wait_until(lambda server=server: is_up(server))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             about = [f"--start={begin:.0f}", f"--end={end:.0f}", f"--eval-interval={STEP_SECONDS}s"]
             where = [f"--url={server.base}", f"--output-dir={data}"]
             subprocess.run(

@@ -141,7 +141,7 @@ async def reload_under_load(lab: Lab) -> None:
         if number % 2:
             before = reloads(lab)
             lab.exporter.send_signal(signal.SIGHUP)
-            await lab.until(lambda before=before: reloads(lab) > before)  # type: ignore[misc]  # a bound name
+            await lab.until(lambda before=before: reloads(lab) > before)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         await asyncio.sleep(0.5)
         if config.is_symlink():
             config.unlink()

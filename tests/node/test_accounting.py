@@ -225,7 +225,7 @@ async def test_a_share_is_a_part_of_its_gpu_also_while_the_device_plugin_is_away
         for is_gone in (False, True, False):
             node.kubelet.plugin_gone = is_gone
             calls = node.kubelet.calls_of_allocatable
-            await until(lambda calls=calls: node.kubelet.calls_of_allocatable > calls + 3)  # type: ignore[misc]
+            await until(lambda calls=calls: node.kubelet.calls_of_allocatable > calls + 3)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             assert held((await exporter.get("/metrics"))[1]) == expected
 
 
@@ -277,7 +277,7 @@ async def test_a_slow_kubelet_is_none_that_is_gone(node: SimulatedNode) -> None:
             await asyncio.sleep(1.2)
             before = beats.count
             node.kubelet.resume()
-            await until(lambda before=before: beats.count > before)  # type: ignore[misc]
+            await until(lambda before=before: beats.count > before)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         metrics = (await exporter.get("/metrics"))[1]
         gaps = re.findall(r'gap_seconds_total\{.*reason="kubelet".*\} (\S+)$', metrics, re.MULTILINE)
         assert [float(seconds) for seconds in gaps] == [0.0]
@@ -292,7 +292,7 @@ async def test_labels_of_pods_and_workloads_come_with_the_accounts(start: Start,
     shown = []
     for exporter in (plain, asking):
         ledger = accounts_of(node_of(exporter.service)).ledger
-        await until(lambda ledger=ledger: ledger.rows)  # type: ignore[misc]
+        await until(lambda ledger=ledger: ledger.rows)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         await node_of(exporter.service).pulse()
         rows = re.findall(r"^pod_gpu_allocated_ratio\{(.*)\} \S+$", (await exporter.get("/metrics"))[1], re.MULTILINE)
         shown.append({name for row in rows for name, value in re.findall(r'(\w+)="([^"]+)"', row)})

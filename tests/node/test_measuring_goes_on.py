@@ -42,12 +42,12 @@ async def test_doctor_and_the_mapping_say_what_measuring_lacks_unasked(
         shutil.rmtree(node.root / "var/log/containers")
     for mode, level in (("auto", Level.OK), ("on", Level.WARNING)):
         config = config_of(**of_node(node, nvml_mode=mode))
-        (finding,) = await until(lambda config=config: _findings(config, says))  # type: ignore[misc]
+        (finding,) = await until(lambda config=config: _findings(config, says))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         seen = await checkup.examine(config)
         assert (finding.level, remedy in finding.trouble.remedy) == (level, True), finding
         assert seen.report.works(strict=True) is (mode == "auto")
         async with running(config) as exporter:
-            told = await until(lambda exporter=exporter: _unmeasured(exporter))  # type: ignore[misc]
+            told = await until(lambda exporter=exporter: _unmeasured(exporter))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             assert (says in told["message"], remedy in told["remedy"]) == (True, True)
             is_a_failure = "source_up{source" in "".join(
                 line for line in (await exporter.get("/metrics"))[1].splitlines() if line.endswith("} 0")

@@ -37,7 +37,7 @@ async def ask() -> AsyncIterator[Ask]:
             status, answer = await server.ask("POST", DEFINITIONS, definition)
             assert status == 201, answer
         for path in PATHS.values():
-            await until(lambda path=path: _is_served(server, path))  # type: ignore[misc]
+            await until(lambda path=path: _is_served(server, path))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         yield server.ask
     finally:
         await server.stop()

@@ -213,7 +213,7 @@ async def test_it_begins_again_where_it_ended(serve: Serve) -> None:
     for _ in range(2):
         before = len(heads)
         task = asyncio.create_task(looks.run())
-        await until(lambda before=before: len(heads) > before + 1)  # type: ignore[misc]
+        await until(lambda before=before: len(heads) > before + 1)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         task.cancel()
         await asyncio.wait({task})
 

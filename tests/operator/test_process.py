@@ -246,7 +246,7 @@ def edited(api: Api, operator: OperatorProcess) -> str:
     api.put(list_of_fields("mine", "edited"))
     keys = [key_of(api.put(exporter(name.lower().replace(".", "-"), "edited"))) for name in EDITS]
     for key in keys:
-        until(lambda key=key: is_seen(api, key))  # type: ignore[misc]
+        until(lambda key=key: is_seen(api, key))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     return "edited"
 
 

@@ -103,7 +103,7 @@ def test_large_config_maps_with_our_label_take_no_memory(own_api: Api, tmp_path:
         try:
             process.says("leading")
             key = key_of(own_api.put(exporter(user, "quiet")))
-            until(lambda key=key: is_seen(own_api, key))  # type: ignore[misc]
+            until(lambda key=key: is_seen(own_api, key))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             own_api.fill([config_map(0, size=1)])
             peaks.append(most_memory_bytes(process))
         finally:

@@ -130,14 +130,14 @@ def test_the_younger_exporter_of_a_node_does_not_roll_out_there(
     until(lambda: pods_on(api, namespace) == ["b old"], why=lambda: api.get(old))
     wide, same = (key_of(api.put(exporter(name, namespace))) for name in ("young", "zero"))
     for key in (wide, same):
-        until(lambda key=key: condition(api, key, "Ready")["reason"] == "Overlaps", why=lambda: operator.told)  # type: ignore[misc]
-        until(lambda key=key: events(api, key).get("Overlaps"))  # type: ignore[misc]
+        until(lambda key=key: condition(api, key, "Ready")["reason"] == "Overlaps", why=lambda: operator.told)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        until(lambda key=key: events(api, key).get("Overlaps"))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     until(lambda: pods_on(api, namespace) == ["a young", "b old"], why=lambda: pods_on(api, namespace))
     assert f"GPUExporter {namespace}/old, which is older," in condition(api, wide, "Degraded")["message"]
     until(lambda: status(api, same).get("nodesWanted") == 0, why=lambda: api.get(same))
     for gone in (old, wide):
         api.remove(gone)
-        until(lambda gone=gone: not any(str(gone.name) in pod for pod in pods_on(api, namespace)))  # type: ignore[misc]
+        until(lambda gone=gone: not any(str(gone.name) in pod for pod in pods_on(api, namespace)))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     # others are not told of its end, and look every half minute
     api.patch(same, {"metadata": {"annotations": {"look": "now"}}})
     until(lambda: pods_on(api, namespace) == ["a zero", "b zero"], why=lambda: (api.get(same), operator.told))

@@ -133,9 +133,9 @@ def live_through(api: Api) -> None:
     until(lambda: any(each.kind == "PodMonitor" for each in api.made_in("ml")))
     for each in api.made_in("ml"):
         for _ in range(3):  # what comes again becomes a series of one event
-            until(lambda each=each: api.get(each))  # type: ignore[misc]
+            until(lambda each=each: api.get(each))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             api.patch(each, {"metadata": {"labels": {"app.kubernetes.io/instance": "somebody-elses"}}})
-            until(lambda each=each: _instance(api, each) == "gpu", why=lambda each=each: api.get(each))  # type: ignore[misc]
+            until(lambda each=each: _instance(api, each) == "gpu", why=lambda each=each: api.get(each))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     api.put(list_of_fields("mine", "ml"))
     less = {"collectors": {"configMap": {"name": "mine"}}, "workloads": "off", "serviceMonitor": {"enabled": "off"}}
     api.patch(key, {"spec": less})
@@ -163,7 +163,7 @@ def scale(api: Api) -> None:
         about = {"apiVersion": GPU_AUTOSCALER.api_version, "kind": GPU_AUTOSCALER.name}
         api.put({**about, "metadata": target["metadata"], "spec": spec})
     for kind, field in (("HorizontalPodAutoscaler", "maxReplicas"), ("ScaledObject", "maxReplicaCount")):
-        until(lambda kind=kind: [each.kind for each in api.made_in("serving")] == [kind] * 3, 20)  # type: ignore[misc]
+        until(lambda kind=kind: [each.kind for each in api.made_in("serving")] == [kind] * 3, 20)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         each = Key(kind, "serving", "deployment")
         api.patch(each, {"spec": {field: 9}})
         until(lambda each=each, field=field: (api.get(each) or {})["spec"][field] == 8)  # type: ignore[misc]

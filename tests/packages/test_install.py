@@ -122,7 +122,7 @@ def test_removing_a_variant_as_the_page_says_leaves_its_namespace(tmp_path: Path
         left = api.ask("GET", "/api/v1/namespaces/pod-gpu-metrics")
         assert (left[0], left[1]["metadata"].get("deletionTimestamp")) == (200, None)
         for kind in ("daemonsets", "deployments"):
-            until(lambda kind=kind: not api.ask("GET", f"/apis/apps/v1/{kind}")[1]["items"])  # type: ignore[misc]
+            until(lambda kind=kind: not api.ask("GET", f"/apis/apps/v1/{kind}")[1]["items"])  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     finally:
         api.stop()
 

@@ -111,7 +111,7 @@ def test_detaching_does_not_wait_for_an_attach_that_hangs(kernel: Kernel, uprobe
 # issue 15, line 12
 def test_each_link_is_closed_once_by_whichever_thread() -> None:
     closed: list[int] = []
-    links = [Link(lambda number=number: closed.append(number)) for number in range(100)]  # type: ignore[misc]
+    links = [Link(lambda number=number: closed.append(number)) for number in range(100)]  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     threads = [threading.Thread(target=close_all, args=(links,)) for _ in range(4)]
     for thread in threads:
         thread.start()

@@ -181,7 +181,7 @@ def test_an_answer_of_a_node_that_was_forgotten_is_not_kept() -> None:
 def test_the_one_with_the_most_loses_where_there_is_no_room() -> None:
     room, lost = MemoryBudget(100), list[str]()
     for holder, size in (("a", 30), ("b", 40), ("c", 20), ("a", 35)):
-        room.hold(holder, size, lambda holder=holder: lost.append(holder))  # type: ignore[misc]
+        room.hold(holder, size, lambda holder=holder: lost.append(holder))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     assert (lost, room.used) == ([], 95)
     room.hold("d", 10, lambda: lost.append("d"))
     assert (lost, room.used) == (["b"], 65)
