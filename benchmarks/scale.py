@@ -1,4 +1,4 @@
-"""The figures of docs/scale.md: the pages of nodes, and their cost for the exporter and for a real Prometheus.
+"""The figures of docs/cluster.md#scale: the pages of nodes, and their cost for the exporter and for a real Prometheus.
 
 python -m benchmarks.scale pages                     series, bytes, bytes with gzip, by kind of node
 python -m benchmarks.scale cpu                       CPU of the exporter for one scrape of each page

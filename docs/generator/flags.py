@@ -41,13 +41,13 @@ _MORE = {
     "kubelet": "[Other kubelets](install.md#other-kubelets)",
     "devices": "[Whose device is it?](devices.md), [MIG](devices.md#mig),"
     " [claims](devices.md#claims), [other vendors](devices.md#other-vendors)",
-    "dcgm": "[Finding dcgm-exporter](samples.md#finding-dcgm-exporter), [without"
-    " it](samples.md#without-dcgm-exporter), [a protected one](install.md#a-protected-port)",
+    "dcgm": "[Finding dcgm-exporter](scrape.md#finding-dcgm-exporter), [without"
+    " it](scrape.md#without-dcgm-exporter), [a protected one](install.md#a-protected-port)",
     "nvml": "[Measured use](sharing.md#measured-use)",
     "processes": "[What it shows](sharing.md#processes)",
-    "probe": "[What it counts, what it costs, and how to stop it](cuda-probe.md)",
+    "probe": "[What it counts, what it costs, and how to stop it](cuda.md#the-cuda-probe)",
     "labels": "[Labels from pods](devices.md#labels-from-pods); without owners: [how to"
-    " join](promql.md#without-owners-on-samples), [what it saves](scale.md#what-pods-that-come-and-go-cost)",
+    " join](promql.md#without-owners-on-samples), [what it saves](cluster.md#what-pods-that-come-and-go-cost)",
     "pods": "[Labels from pods](devices.md#labels-from-pods)",
     "allocators": "[Rights by allocator](install.md#allocators)",
     "sharing": "[Shared GPUs](sharing.md#what-each-owners-row-has)",

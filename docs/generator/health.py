@@ -114,7 +114,7 @@ what it saw in the minute before the end. `kubectl gpu why POD`, `doctor` and `/
 `pod_gpu_suspected_out_of_memory_total` counts each end once, on the GPU that was fullest."""
 _SEEN = {
     "likely": (
-        "the [CUDA probe](cuda-probe.md) counted allocations of the container that failed for lack of memory, even if"
+        "the [CUDA probe](cuda.md#the-cuda-probe) counted allocations of the container that failed for lack of memory, even if"
         " much was free"
     ),
     "suspected": (
@@ -154,7 +154,7 @@ The exporter may be wrong, or see nothing:
 - If the page shows an XID only later, the exporter does not know it at the end. With `--kernel-log.mode on` it does.
 
 Only pods tell how a container ended. If the exporter does not read them, it counts nothing ([when it reads
-them](queues.md#where-it-is-known)). `--accounting.state` keeps the counts and the last minute, so that an end during a
+them](bill.md#where-it-is-known)). `--accounting.state` keeps the counts and the last minute, so that an end during a
 restart of the exporter is judged, too."""
 _KEP = "KEP-4680: `allocatedResourcesStatus`"
 

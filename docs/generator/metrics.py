@@ -41,7 +41,7 @@ _LABELS = (
 )
 _LABELS_OF_ACCOUNTS = """\
 The rows of containers in the [accounts](#accounts) have the labels that `--labels.pod-labels`, `--labels.pod-uid` and
-`--workload.labels` ask for, too. Rows of a pod in a [queue](queues.md) have `queue`, as `pod_gpu_info` has it."""
+`--workload.labels` ask for, too. Rows of a pod in a [queue](bill.md#queues) have `queue`, as `pod_gpu_info` has it."""
 _SOURCES = """\
 Sources are `kubelet`, `dcgm:<host:port>`, `file:<path>` (samples, an inventory, or the file of `--accounting.state`)
 and, where they are there, `driver`, `cdi` and `nvml` (the inventory), `processes` and `container-logs` ([measured
@@ -54,7 +54,7 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
     ("Program and sources", f"How the program and what it reads are.\n\n{_SOURCES}", health.FAMILIES),
     ("Assignments", "What the kubelet handed out, and what became of it.", health.ASSIGNMENTS),
     ("What the program counts of itself", "Every reason is there from the start, with 0.", counters.FAMILIES),
-    ("Pushes by OTLP", "Where [something is pushed](otlp.md).", counters.OTLP),
+    ("Pushes by OTLP", "Where [something is pushed](scrape.md#pushing-by-otlp).", counters.OTLP),
     ("Which pod holds which GPU", "`/metrics/nodes` has the second one as `<node>_info`.", mapping.FAMILIES),
     ("The machine", "Where NVIDIA's driver is loaded, or GPUs of NVIDIA's are known.", health.HOST),
     (

@@ -1,6 +1,6 @@
 """The keeping of a node's accounts: a beat looks, notes and saves.
 
-Scrapes change nothing (docs/decisions/04-who-ticks.md).
+Scrapes change nothing (docs/developers/decisions.md#4-who-ticks-the-services-pulse-alone).
 """
 
 import asyncio

@@ -173,7 +173,7 @@ def _of_groups(by: GroupBy, *, ungrouped: bool, unrecorded: tuple[float, float])
     if by.kind == "queue" and ungrouped:
         yield _note(
             "no row names a queue",
-            "let the exporter read pods (docs/queues.md says how); pods that ran before then stay without a queue",
+            "let the exporter read pods (docs/bill.md#queues says how); pods that ran before then stay without a queue",
         )
     if by.kind == "model" and ungrouped:
         yield _note("no GPU has a model: pod_gpu_info is missing", "let Prometheus scrape the exporter's /metrics")

@@ -1,6 +1,6 @@
 """Bursts of work, shorter than the 30 s between two reads of dcgm-exporter: what the page and the accounts have of it.
 
-docs/performance.md has the figures of 2 hours.
+docs/developers/performance.md has the figures of 2 hours.
 """
 
 import random

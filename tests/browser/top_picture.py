@@ -1,6 +1,6 @@
-"""The picture of `top` in the docs, as SVG with colours, and the samples of it in top.md: what a terminal shows of it.
+"""The picture of `top` in the docs, as SVG with colours, and the samples of it in kubectl.md: what a terminal shows of it.
 
-The picture's file is the one argument; top.md is beside its folder. The picture and the strip are of the demo's
+The picture's file is the one argument; kubectl.md is beside its folder. The picture and the strip are of the demo's
 cluster, the table and the last minutes of a node of the demo.
 """
 
@@ -40,7 +40,7 @@ _DCGM = re.compile(r"dcgm:127\.0\.0\.1:\d+")
 
 
 def main(file: Path) -> None:
-    page = file.parent.parent / "top.md"
+    page = file.parent.parent / "kubectl.md"
     with demo(*NODE) as node, demo(*CLUSTER) as cluster, tempfile.TemporaryDirectory() as work:
         folders = Path(work) / "samples", Path(work) / "picture"
         for folder in folders:

@@ -1,4 +1,4 @@
-"""The report of a run, as JSON and as Markdown for people and for docs/support.md."""
+"""The report of a run, as JSON and as Markdown for people and for docs/install.md#what-was-tested."""
 
 import json
 from collections.abc import Mapping, Sequence

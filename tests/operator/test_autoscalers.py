@@ -347,7 +347,7 @@ def test_the_examples_are_valid_and_scale_with_and_without_keda(path: Path) -> N
 
 
 def test_every_reason_is_in_the_docs() -> None:
-    page = (ROOT / "docs" / "operator-autoscaling.md").read_text()
+    page = (ROOT / "docs" / "operator.md").read_text()
     reasons = {case.reason for case in TROUBLES.values()} | {"KedaMissing", "NeverIdle"}
     assert {reason for reason in reasons if f"`{reason}`" not in page} == set()
     assert {metric for metric in ADAPTED if f"`{metric}`" not in page} == set()

@@ -89,7 +89,7 @@ def test_a_word_stands_for_one_thing() -> None:
 def test_the_docs_have_each_state_by_its_words() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([\w ,]+) \|", (ROOT / "docs/json.md").read_text(), re.MULTILINE)
     assert dict(rows[1:]) == {str(state): words for state, words in WORDS.items()}
-    page = (ROOT / "docs/page.md").read_text()
+    page = (ROOT / "docs/dashboards.md#the-page-for-people").read_text()
     words_of_page = re.findall(r"^\| \*\*([\w ,]+)\*\* \| .*`(\w+)` \|$", page, re.MULTILINE)
     assert {state: words for words, state in words_of_page} == {str(state): words for state, words in WORDS.items()}
     assert all(f"**{verdict}**" in page for verdict in VERDICTS)

@@ -25,7 +25,7 @@ from tests.support.simulated import SimulatedNode
 README = (ROOT / "README.md").read_text()
 CLUSTER = (ROOT / "docs" / "cluster.md").read_text()
 JSON = (ROOT / "docs" / "json.md").read_text()
-PERFORMANCE = (ROOT / "docs" / "performance.md").read_text()
+PERFORMANCE = (ROOT / "docs" / "developers" / "performance.md").read_text()
 
 
 def rows_of_flags(text: str) -> dict[str, str]:
@@ -39,7 +39,7 @@ def test_the_readme_is_read_in_some_minutes() -> None:
 
 
 def test_the_readmes_figures_are_those_of_the_benchmarks() -> None:
-    """What it costs is measured, and stands in docs/performance.md."""
+    """What it costs is measured, and stands in docs/developers/performance.md."""
     _, _, costs = README.partition("On a node with 8 GPUs")
     figures = re.findall(r"[\d.]+(?: to [\d.]+)? (?:MiB|us|s|times)\b", costs.partition("\n\n")[0])
     assert len(figures) >= 5
@@ -89,7 +89,7 @@ def test_what_the_first_steps_write_is_no_change_of_the_checkout() -> None:
 # that docs/flags.md has all of them is test_reference.py
 def test_the_flags_of_the_demo_in_its_page_have_their_defaults() -> None:
     options = {option: parameter for parameter in command_named("demo").params for option in parameter.opts}
-    page = (ROOT / "docs" / "demo.md").read_text()
+    page = (ROOT / "docs" / "getting-started.md").read_text()
     defaults = dict(re.findall(r"`(--(?:gpus|units|collect-interval)) (\d+)`", page))
     assert {flag: float(value) for flag, value in defaults.items()} == {
         flag: options[flag].default for flag in defaults
@@ -219,7 +219,7 @@ def test_the_files_that_the_docs_name_are_there() -> None:
 # issue 16, 10
 def test_the_files_that_the_design_names_are_there() -> None:
     """By name, or by the end of a path."""
-    text = (ROOT / "docs" / "design.md").read_text()
+    text = (ROOT / "docs" / "developers" / "design.md").read_text()
     folders = ("exporter", "tests", "deploy", "docs", "release", "benchmarks")
     paths = [path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.*")]
     ends = {"/".join(path.split("/")[-count:]) for path in paths for count in range(1, path.count("/") + 2)}

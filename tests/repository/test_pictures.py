@@ -23,7 +23,7 @@ DASHBOARDS = ("cluster", "idle")
 # The pages whose samples show pods, and how many names each has at least.
 SHOW_PODS = {
     "README.md": 4,
-    "docs/top.md": 10,
+    "docs/kubectl.md#top-gpus-and-their-pods-in-a-terminal": 10,
     "docs/report.md": 8,
     "docs/kubectl.md": 3,
     "docs/sharing.md": 2,
@@ -179,7 +179,7 @@ def test_a_picture_shows_the_demo(picture: Path) -> None:
     assert [name for name in seen["names"] if not demo_names.is_name(name)] == []
 
 
-MARKS = [("top.md", "top"), ("top.md", "top-nodes"), ("top.md", "top-last-minutes"), ("report.md", "report")]
+MARKS = [("kubectl.md", "top"), ("kubectl.md", "top-nodes"), ("kubectl.md", "top-last-minutes"), ("report.md", "report")]
 
 
 # issue 22, line 19
