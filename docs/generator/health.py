@@ -114,8 +114,8 @@ what it saw in the minute before the end. `kubectl gpu why POD`, `doctor` and `/
 `pod_gpu_suspected_out_of_memory_total` counts each end once, on the GPU that was fullest."""
 _SEEN = {
     "likely": (
-        "the [CUDA probe](cuda.md#the-cuda-probe) counted allocations of the container that failed for lack of memory, even if"
-        " much was free"
+        "the [CUDA probe](cuda.md#the-cuda-probe) counted allocations of the container that failed for lack of memory,"
+        " even if much was free"
     ),
     "suspected": (
         f"the memory was full ({FULL * 100:.0f} % or more), at least {RISEN * 100:.0f} % of it filled up while the"

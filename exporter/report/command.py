@@ -210,7 +210,7 @@ def _check_there(collected: ReportInput, *, matched: bool) -> None:
     if not collected.grown:
         raise ExporterError(f"--prometheus: {nothing_there(collected.facts, matched=matched)}")
     if collected.facts.tokens == {}:
-        raise ExporterError("--per-token: no tokens are counted there -> scrape the model servers: docs/bill.md#energy-gpu-time-and-money-for-each-1000-tokens")
+        raise ExporterError("--per-token: no tokens are counted there -> scrape the model servers: docs/bill.md#tokens")
 
 
 def _check_form(form: str, currency: str | None, prices: Prices, *, is_advice: bool, is_bill: bool) -> None:

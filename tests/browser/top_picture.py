@@ -1,4 +1,4 @@
-"""The picture of `top` in the docs, as SVG with colours, and the samples of it in kubectl.md: what a terminal shows of it.
+"""The picture of `top` in the docs, as SVG with colours, and its samples in kubectl.md: what a terminal shows of it.
 
 The picture's file is the one argument; kubectl.md is beside its folder. The picture and the strip are of the demo's
 cluster, the table and the last minutes of a node of the demo.

@@ -16,7 +16,7 @@ from tests.support.machine_pace import seconds_of
 from tests.support.simulated import Container, Pod, SimulatedNode
 
 MIB = 1024 * 1024
-# The longest time without a pause, in pieces of work, each of 3 ms where docs/developers/performance.md has at most 100 ms.
+# The longest time without a pause, in pieces of work, each of 3 ms; docs/developers/performance.md has at most 100 ms.
 # Others on a machine make it up to twice that; what is not done in slices takes 500 and more.
 MOST_PIECES = 60
 

@@ -179,7 +179,12 @@ def test_a_picture_shows_the_demo(picture: Path) -> None:
     assert [name for name in seen["names"] if not demo_names.is_name(name)] == []
 
 
-MARKS = [("kubectl.md", "top"), ("kubectl.md", "top-nodes"), ("kubectl.md", "top-last-minutes"), ("report.md", "report")]
+MARKS = [
+    ("kubectl.md", "top"),
+    ("kubectl.md", "top-nodes"),
+    ("kubectl.md", "top-last-minutes"),
+    ("report.md", "report"),
+]
 
 
 # issue 22, line 19

@@ -20,7 +20,7 @@ OWN: dict[str, set[str]] = {
 LABELS_OF_RULES = {"cluster"}  # an external label
 RENAMED = {f"opencost_{name}" for name in OF_OPENCOST}  # by scrape-config-opencost.yaml
 BY_PROMETHEUS = {"up", "ALERTS"}
-# as their documentation and sources name them: docs/bill.md#energy-gpu-time-and-money-for-each-1000-tokens
+# as their documentation and sources name them: docs/bill.md#tokens
 OF_MODEL_SERVERS = {*SERVERS, *PROMPTS}
 RECORD = re.compile(
     r"[a-z]+(?:_[a-z]+)*:[a-z_0-9]+:(?:sum|max|model|rate5m|ratio|ratio_rate5m|new15m|new1d|worst|first_holders|queue)"

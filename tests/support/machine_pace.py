@@ -6,7 +6,8 @@ import time
 def seconds_of(pieces: float) -> float:
     """The CPU seconds of so many pieces of work that is always the same.
 
-    A piece takes 3 ms on the machine of docs/developers/performance.md. The middle of nine counts, since others use the machine.
+    A piece takes 3 ms on the machine of docs/developers/performance.md. The middle of nine counts, since others use
+    the machine.
     """
     return pieces * sorted(_a_piece() for _ in range(9))[4]
 

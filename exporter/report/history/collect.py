@@ -42,7 +42,7 @@ LEAST_MS = 60_000
 LOOKBACK_MS = 5 * 60_000
 CAPACITY = "node_gpu_capacity"
 _GAPS = "pod_gpu_accounting_gap_seconds_total"
-# the counters of tokens of vLLM, SGLang, TensorRT-LLM, NIM, Triton with TensorRT-LLM and TGI: docs/bill.md#energy-gpu-time-and-money-for-each-1000-tokens
+# the counters of tokens of vLLM, SGLang, TensorRT-LLM, NIM, Triton with TensorRT-LLM and TGI: docs/bill.md#tokens
 TOKENS = (
     "vllm:generation_tokens_total", "sglang:generation_tokens_total", "trtllm_generation_tokens_total",
     "generation_tokens_total", "nv_llm_output_token_len_sum", "tgi_request_generated_tokens_sum",
