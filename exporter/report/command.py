@@ -39,7 +39,7 @@ _BAR = 24
 _read_label_name = of_form(r"[a-zA-Z_][a-zA-Z0-9_]*", str)
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _BY = f"{', '.join(KINDS)} or label:NAME"
-_FORMATS = "How it is written; html is a page with charts, csv the groups alone, focus FOCUS 1.3."
+_FORMATS = "The form: html is a page with charts, csv has the groups alone, focus is FOCUS 1.3."
 _ADVISE = "Say what would have sufficed for each workload, in place of the bill."
 FORMATS = ("table", "csv", "json", "html", "focus")
 
@@ -83,7 +83,7 @@ _HELP = Help(
     says="Say who held and used GPUs over a span: GPU-hours, energy and cost.",
     groups={
         "Of when": {
-            "--since": "So long, until now. Default: 7d",
+            "--since": "The time until now. Default: 7d",
             "--month": "A calendar month",
             "--compare": "What changed since the span before",
         },
@@ -110,23 +110,25 @@ _HELP = Help(
 
 @command(_HELP)
 @click.option("--prometheus", required=True, metavar="URL", help="Such as http://localhost:9090; also Thanos or Mimir.")
-@click.option(FLAG, "http_config", metavar="FILE", help="TLS and authorisation towards it, as Prometheus' http_config.")
-@_takes("--since", "DURATION", "The span: so long, until now, such as 12h or 4w.  [default: 7d]")
+@click.option(FLAG, "http_config", metavar="FILE", help="TLS and credentials for it, as in Prometheus' http_config.")
+@_takes("--since", "DURATION", "The span: the time until now, such as 12h or 4w.  [default: 7d]")
 @click.option("--from", "start", metavar="TIME", help="Where the span begins, such as 2026-11-01 or 2026-11-01T08:00Z.")
 @click.option("--to", "end", metavar="TIME", help="Where it ends.  [default: now]")
 @_takes("--month", "YYYY-MM", "The span: a calendar month, such as 2026-10, by --time-zone.")
-@_takes("--time-zone", "ZONE", "Whose clocks months and times go by, such as Europe/Berlin.", default="UTC")
+@_takes("--time-zone", "ZONE", "The time zone of months and times, such as Europe/Berlin.", default="UTC")
 @click.option("--compare", is_flag=True, help="Say what changed since the span before; of a month, the month before.")
 @click.option("--advise", "wants_advice", is_flag=True, help=_ADVISE)
 @_takes("--by", "WHAT", f"{_BY}, a label of pods.", default="namespace")
-@click.option("--per-token", is_flag=True, help="Energy and cost for 1,000 tokens, of workloads that count them alone.")
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Only those N that held most, and the others as one.")
+@click.option("--per-token", is_flag=True, help="Energy and cost for 1,000 tokens, only of workloads that count them.")
+@click.option(
+    "--top", type=click.IntRange(1), metavar="N", help="The N groups that held most; all others are one line."
+)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help=_FORMATS)
-@_takes("--price-per-gpu-hour", "[MODEL=]PRICE", "Of all models, or of one; * is anything. Repeatable.", multiple=True)
-@_takes("--price-per-kwh", "PRICE", "Added for the energy.")
+@_takes("--price-per-gpu-hour", "[MODEL=]PRICE", "Of any model, or of one; * is a wildcard. Repeatable.", multiple=True)
+@_takes("--price-per-kwh", "PRICE", "The price of energy, which is added.")
 @_takes("--currency", "CODE", "What prices are in, such as EUR (ISO 4217); --format focus needs it.")
 @_takes("--match", "LABEL=VALUE", "Only series with this label (also !=, =~, !~). Repeatable.", multiple=True)
-@_takes("--cluster-label", "LABEL", "What tells clusters apart, if a server has several.", default=CLUSTER_LABEL)
+@_takes("--cluster-label", "LABEL", "The label that tells a server's clusters apart.", default=CLUSTER_LABEL)
 @_takes("--timeout", "DURATION", "For each query; one that takes longer is asked about less time.", default="60s")
 def report(*, prometheus: str, http_config: str | None, **given: Any) -> None:  # noqa: ANN401 - as `make` takes it
     """Say who held and used GPUs over a span: GPU-hours, energy and cost.

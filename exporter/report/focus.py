@@ -20,7 +20,7 @@ from exporter.report.span import start_of_month, written
 
 _DIGITS_OF_RATIO = 9
 _GPU_HOURS = "GPU-Hours"
-_METHOD = "held-time"  # docs/report.md describes it
+_METHOD = "held-time"  # docs/bill.md names it
 _PROVIDER = "pod-gpu-metrics-exporter"
 _ALWAYS = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard"}
 _SERVICE = {"ServiceCategory": "Compute", "ServiceSubcategory": "Containers", "ServiceName": "Kubernetes GPUs"}

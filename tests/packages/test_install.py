@@ -53,6 +53,20 @@ def test_the_values_of_the_pages_are_taken() -> None:
 
 
 @pytest.mark.real
+def test_the_values_for_a_bill_give_labels_rights_and_kept_counters() -> None:
+    (values,) = [block for block in blocks(ROOT / "docs" / "bill.md") if "config" in block]
+    objects = rendered(values)
+    (config,) = [found["data"]["config.yaml"] for found in objects if "config.yaml" in found.get("data", {})]
+    settings = quick_yaml.load(config)
+    assert settings["labels"] == {"pod-labels": "team"}
+    pod = pod_of(objects)
+    mounts = {mount["mountPath"] for container in pod["containers"] for mount in container["volumeMounts"]}
+    assert str(Path(settings["accounting"]["state"]).parent) in mounts
+    assert of_kind(objects, "ClusterRole")
+    assert pod["serviceAccountName"]
+
+
+@pytest.mark.real
 def test_gkes_own_dcgm_exporter_is_found_by_the_values_for_it() -> None:
     (values,) = [block for block in ALL_BLOCKS if "gpuOperator" in block]
     objects = rendered(values)

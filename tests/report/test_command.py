@@ -4,7 +4,6 @@ import http.server
 import json
 import os
 import pty
-import re
 import subprocess
 import sys
 import threading
@@ -18,9 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from exporter.cli import main
-from exporter.cli.commands import command_named
 from tests.support.components import free_port
-from tests.support.places import ROOT
 
 PROGRAM = [sys.executable, "-m", "exporter", "report"]
 
@@ -130,15 +127,6 @@ def test_a_wrong_command_line_ends_with_2_and_one_line(run: Run, arguments: list
     ended = run(*arguments)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1), ended.stderr
     assert says in ended.stderr
-
-
-def test_every_flag_is_in_the_docs_and_no_other() -> None:
-    text = (ROOT / "docs" / "report.md").read_text()
-    flags = {flag for parameter in command_named("report").params for flag in parameter.opts} - {"--help"}
-    rows = {
-        flag for line in text.splitlines() if line.startswith("| `--") for flag in re.findall(r"`(--[\w.-]+)", line)
-    }
-    assert flags == rows
 
 
 def test_a_server_that_is_not_there_is_said_with_what_to_do(run: Run) -> None:
