@@ -1,4 +1,4 @@
-"""docs/operator.md#what-a-gpuexporter-says-of-itself names every reason that the operator gives, and no other."""
+"""docs/operator.md#when-it-does-not-work names every reason that the operator gives, and no other."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ from exporter.operator.exporters.desired import METRICS_PORT
 from exporter.operator.objects import object_fields
 from tests.support.places import ROOT
 
-_, _, PAGE = (ROOT / "docs" / "operator.md").read_text().partition("\n## What a GPUExporter says of itself\n")
+_, _, PAGE = (ROOT / "docs" / "operator.md").read_text().partition("\n## When it does not work\n")
 # in the code: the reason of a Condition, of a Trouble, of an Event, of what the API server refuses
 GIVEN = re.compile(
     r"(?:Condition\(\s*\"(?:True|False|Unknown)\",\s*|Trouble\(\s*|(?i:reason) = |Event\(\s*\"(?:Normal|Warning)\",\s*"
