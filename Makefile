@@ -186,7 +186,7 @@ dashboards: $(VENV)/installed-dev  ## the part of `make golden` that writes the 
 	@$(BIN)/python -m deploy.grafana.generator
 	@cp deploy/grafana/*.json deploy/helm/pod-gpu-metrics-exporter/files/dashboards/
 
-reference: $(VENV)/installed-dev  ## the part of `make golden` that writes docs/: flags, endpoints, metrics, health, operator-fields
+reference: $(VENV)/installed-dev  ## the part of `make golden` that writes docs/: flags, endpoints, metrics, health, operator-fields, the map of rooms
 	@$(BIN)/python -m docs.generator
 
 dictionary: $(VENV)/installed-dev  ## DCGM's dictionary and the names in table.json, from DCGM's headers in HEADERS (release/dictionary.py)

@@ -1,4 +1,4 @@
-"""The lenient reader of JSON: a value of a type other than the caller asks for counts as absent. Pure.
+"""The lenient reader of JSON: a value of another type than asked for counts as absent. Pure.
 
 reading.py is the strict reader.
 """

@@ -1,4 +1,7 @@
-"""The interface of a role: the work of the process by one configuration. service.py runs and exchanges roles."""
+"""What a role is: the work of the process by one configuration.
+
+service.py runs and exchanges roles.
+"""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""The service, which runs as long as the process: it runs a role, and makes a new one when the configuration changes.
+"""The service runs a role for as long as the process, and a new one when the configuration changes.
 
 SIGHUP, or a changed file of the configuration, starts a reload. The new role is built while the old one goes on. A bad
 configuration is refused, counted and logged; no scrape notices a good one.

@@ -1,4 +1,7 @@
-"""The program's counters about itself, and log lines that come once. outputs/families/ has the counters' families."""
+"""The program's counters about itself, and log lines that come once.
+
+The families of the counters are in outputs/families/.
+"""
 
 import asyncio
 import time

@@ -1,7 +1,8 @@
-"""Threads for calls that may hang: disks, /proc, DNS. They do not keep the process from ending.
+"""Threads for calls that may hang: disks, /proc, DNS.
 
-With asyncio's own executor, the event loop waits for the threads when it closes, and the interpreter once more when it
-ends, without a limit. A DaemonSet's pod would then be killed after its whole grace period.
+They do not keep the process from ending. With asyncio's own executor, the event loop waits for the threads when it
+closes, and the interpreter once more when it ends, without a limit. A DaemonSet's pod would then be killed after its
+whole grace period.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Words for people: a text from elsewhere made fit to show, and names of which only the first few are told. Pure.
+"""Words for people: texts from elsewhere made fit to show, and lists cut after the first few. Pure.
 
 Four places have rules of their own: a terminal has cells and perhaps only ASCII (top/columns.py, report/formatting.py),
 HTML shows a character's number (outputs/page/document.py), a header and a status of gRPC are ASCII

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generator import endpoints, flags, health, metrics, operator_fields
+from docs.generator import endpoints, flags, health, metrics, operator_fields, rooms
 
 FOLDER = Path(__file__).parents[1]
 
@@ -16,4 +16,5 @@ def texts() -> Mapping[str, str]:
         "metrics.md": metrics.page(),
         "health.md": health.page(),
         "operator-fields.md": operator_fields.page(),
+        "developers/design.md": rooms.page(),
     }

@@ -1,1 +1,1 @@
-"""Accounting: the ledger of the time, energy and errors that each container had of each device. Pure."""
+"""What each container had of each device, look by look: time, energy, errors. Pure."""

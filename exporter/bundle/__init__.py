@@ -1,1 +1,1 @@
-"""Bundles: all that an exporter saw on a node, in one file that a user sends and a machine plays back."""
+"""The file for a bug report: all that an exporter saw on a node. A machine plays it back."""

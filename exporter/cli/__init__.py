@@ -1,1 +1,1 @@
-"""The commands, one file each, without logic of their own."""
+"""The command line: a file for each command, without logic of its own."""

@@ -1,1 +1,1 @@
-"""The cluster role: it asks the exporters of all nodes, or Prometheus, and answers for all at once."""
+"""The cluster role: it asks all node exporters, or Prometheus, and answers for all nodes."""

@@ -1,1 +1,1 @@
-"""The configuration: the settings, and the files that settings name."""
+"""The settings, and the files that settings name."""

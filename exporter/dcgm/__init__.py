@@ -1,1 +1,1 @@
-"""DCGM's fields: the known facts, one row for each field. Pure."""
+"""What is known of DCGM: fields, a row each, errors, and other vendors' families. Pure."""

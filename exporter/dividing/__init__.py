@@ -1,1 +1,1 @@
-"""The division of a device's values among its owners (`--sharing`), in exact decimals. Pure."""
+"""Divides a device's values among its owners (`--sharing`), in exact decimals. Pure."""

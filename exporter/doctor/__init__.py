@@ -1,1 +1,1 @@
-"""`doctor`: the findings about this node: what works, what does not, why, and what to do."""
+"""`doctor`: what works on this node, what does not, why, and what to do."""

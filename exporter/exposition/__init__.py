@@ -1,1 +1,1 @@
-"""The Prometheus text format: reading lines, the shape of a page, the join. Pure; the hot path lives here."""
+"""The Prometheus text format, and the join of a page with owners. Pure; the hot path."""

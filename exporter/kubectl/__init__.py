@@ -1,1 +1,1 @@
-"""`kubectl gpu`: holders of GPUs, and why a pod has none. kubectl's own binary asks, through the API server's proxy."""
+"""`kubectl gpu`: who holds which GPU, and why a pod has none. It asks by kubectl, through the API server."""

@@ -1,1 +1,1 @@
-"""The node role: its parts put together, a look at the node, and the page of the moment."""
+"""The node role: a look at the node, and the parts that make it."""

@@ -1,6 +1,6 @@
 """The keeping of a node's accounts: a beat looks, notes and saves.
 
-Scrapes change nothing (docs/developers/decisions.md#4-who-ticks-the-services-pulse-alone).
+Scrapes change nothing (docs/developers/design.md#decisions).
 """
 
 import asyncio

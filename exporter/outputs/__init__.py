@@ -1,1 +1,1 @@
-"""The outputs that people and tools read, a file for each: a Snapshot in, bytes out."""
+"""What the exporter answers, a file for each path: a Snapshot in, bytes out."""

@@ -1,1 +1,1 @@
-"""Owners of devices: device ids, the containers that hold the devices, and the labels that name the owner. Pure."""
+"""Whose device it is: ids, owners, their labels, and the health of devices. Pure."""

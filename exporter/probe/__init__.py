@@ -1,1 +1,1 @@
-"""The CUDA probe: uprobes on the CUDA libraries count, in the kernel, the requests of programs to the GPU."""
+"""The CUDA probe: it counts in the kernel what programs ask of the GPU."""

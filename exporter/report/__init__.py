@@ -1,1 +1,4 @@
-"""Reports on a span of time: the GPUs that each group held and used, costs, and the forms of a report. Pure."""
+"""`report`: the GPUs that each group held and used in a span, and their cost.
+
+Pure, but for command.py and what asks or waits: history/ and interrupt.py.
+"""

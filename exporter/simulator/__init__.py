@@ -1,1 +1,1 @@
-"""The simulated node, against which the demo, the tests and the benchmarks run the real exporter."""
+"""The simulated node, for the demo, the tests and the benchmarks."""

@@ -1,1 +1,1 @@
-"""The sources: each asks a peer and turns its bytes into a reading, or raises a SourceError."""
+"""Each source asks a peer. It makes a reading of the answer, or raises a SourceError."""

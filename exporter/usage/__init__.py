@@ -1,1 +1,1 @@
-"""The use of shared GPUs by their owners: cgroups, containers, processes, and CUDA's owners and totals. Pure."""
+"""Who used how much of a shared GPU, by processes and their kernels. Pure."""

@@ -1,1 +1,1 @@
-"""HTTP: who may ask, how many clients at once, and the listening sockets."""
+"""HTTP: who may ask, how many at once, and the listening sockets."""

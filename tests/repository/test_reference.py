@@ -1,5 +1,6 @@
 """docs/flags.md and the other reference pages: they are what the generator makes, and nothing is missing in them."""
 
+import ast
 import re
 from collections.abc import Sequence
 
@@ -7,7 +8,7 @@ import click
 import pytest
 import yaml
 
-from docs.generator import endpoints
+from docs.generator import endpoints, rooms
 from docs.generator.everything import FOLDER, texts
 from docs.generator.markdown import UndescribedError
 from exporter.cli.commands import COMMANDS, command_named
@@ -19,6 +20,7 @@ from exporter.operator.outputs import FAMILIES as OPERATOR_FAMILIES
 from exporter.operator.outputs import OUTPUTS as OPERATOR_OUTPUTS
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.node_outputs import OUTPUTS
+from tests.support.places import ROOT
 
 TEXTS = texts()
 FLAGS, ENDPOINTS, METRICS = TEXTS["flags.md"], TEXTS["endpoints.md"], TEXTS["metrics.md"]
@@ -50,6 +52,21 @@ def test_what_has_no_description_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(yaml, "safe_load", lambda _: api)
     with pytest.raises(UndescribedError, match=r"^docs/openapi.yaml: /events has no description: write one"):
         endpoints.page()
+
+
+# issue 28, part 1
+def test_every_room_is_on_the_map() -> None:
+    exporter = ROOT / "exporter"
+    folders = {f"{path.parent.relative_to(exporter)}/" for path in exporter.rglob("__init__.py")} - {"./"}
+    files = {path.name for path in exporter.glob("*.py")} - {"__init__.py"}
+    rows = re.findall(r"^\| \d+ \| `([\w/.]+)` \| .+ \|$", TEXTS["developers/design.md"], re.MULTILINE)
+    assert sorted(rows) == sorted(folders | files)
+
+
+def test_a_room_without_a_first_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ast, "get_docstring", lambda _: None)
+    with pytest.raises(UndescribedError, match=r"^exporter/[\w/]+\.py has no docstring"):
+        rooms.page()
 
 
 def test_every_path_is_there() -> None:

@@ -1,4 +1,4 @@
-"""The amounts that are counted by container, in the order of the families on /metrics. Each amount has a file."""
+"""What accounts count: a file for each thing, in the order of the families on /metrics."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""The making of a recording: looks at a node of an exporter's settings, with what its peers answered."""
+"""Makes a recording: looks at a node, with the answers of the exporter's peers."""

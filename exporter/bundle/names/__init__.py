@@ -1,4 +1,4 @@
-"""Names of a user's world are replaced in a recording, before anything of it is written. Pure.
+"""Replaces a user's names in a recording before any of it is written. Pure.
 
 `replacing.py` begins: it walks over a recording twice. The first walk learns the names at the places that have a
 structure (the kubelet's List, objects of Kubernetes, labels of pages, JSON); the second writes new ones everywhere,

@@ -1,1 +1,1 @@
-"""The node exporters of a cluster: their places, their answers, and the last answer of each."""
+"""The node exporters of a cluster: where they are, and the last answer of each."""

@@ -1,1 +1,1 @@
-"""KEDA's external scaler: the numbers of /autoscale/, for KEDA, which asks over gRPC."""
+"""KEDA's external scaler: the numbers of /autoscale/, over gRPC."""

@@ -1,1 +1,1 @@
-"""The answers of the cluster role, a file for each path. cluster_outputs.py lists them all."""
+"""The answers of the cluster role, a file for each path; cluster_outputs.py lists them."""

@@ -1,1 +1,1 @@
-"""Prometheus, or a server with its API (Thanos, Mimir), as the source that knows all nodes."""
+"""Prometheus, Thanos or Mimir as the one source for all nodes."""

@@ -1,1 +1,1 @@
-"""The operator's access to the Kubernetes API: reading, watching and writing."""
+"""Reads, watches and writes objects of the Kubernetes API."""

@@ -1,1 +1,1 @@
-"""The object that scales for a GPUAutoscaler, and the GPUAutoscaler's status. Pure."""
+"""The object that scales for a GPUAutoscaler, and its status. Pure."""

@@ -1,1 +1,1 @@
-"""Objects of the Kubernetes API: their kinds, names and fields, and the changes that they need. Pure."""
+"""Kubernetes objects: kinds, names, fields, and the changes that they need. Pure."""

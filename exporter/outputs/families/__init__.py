@@ -1,1 +1,4 @@
-"""The exporter's own families: a file for each group, with name, type, help, labels and filling side by side."""
+"""The exporter's own metric families, a file for each group.
+
+Name, type, help, labels and filling of a family stand side by side.
+"""

@@ -1,4 +1,4 @@
-"""What allocators write on pods: which devices a container has, and which part of each. Pure: text in, devices out.
+"""What allocators write on pods: which devices a container has, and which parts. Pure.
 
 An allocator is a scheduler with a device plugin of its own, whose device ids do not say which device a container has.
 

@@ -1,1 +1,1 @@
-"""The data of a span in a Prometheus server, for the report: asked for piece by piece, with patience."""
+"""Asks a Prometheus server for the data of a span, piece by piece."""

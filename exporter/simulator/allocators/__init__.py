@@ -1,4 +1,4 @@
-"""Allocators of a simulated node: schedulers that choose a GPU themselves, and write their choice on the pod.
+"""Schedulers of a simulated node that choose a GPU themselves, and write it on the pod.
 
 Each has a device plugin, whose ids the kubelet hands out at random, and which gives a container the GPU that the
 scheduler chose. They are as unkind as real ones (`Unkindness`).

@@ -1,1 +1,1 @@
-"""Questions to the node exporters of a cluster, and the readers of their answers."""
+"""Asks the node exporters of a cluster, and reads their answers."""

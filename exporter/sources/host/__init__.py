@@ -1,1 +1,1 @@
-"""The source of the machine itself: its driver and kernel, and the driver's device files."""
+"""The machine itself: its driver, its kernel, and the driver's device files."""

@@ -1,1 +1,1 @@
-"""The source of the kernel's log."""
+"""The kernel's log."""

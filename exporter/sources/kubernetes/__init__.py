@@ -1,1 +1,1 @@
-"""The sources that ask the Kubernetes API."""
+"""The Kubernetes API."""

@@ -1,1 +1,1 @@
-"""NVML: NVIDIA's management library, by NVIDIA's own bindings."""
+"""NVML, NVIDIA's management library, by NVIDIA's own bindings."""

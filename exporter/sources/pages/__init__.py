@@ -1,1 +1,1 @@
-"""The sources of pages of GPU samples: a URL, a file, and pods of dcgm-exporter that discovery finds."""
+"""Pages of GPU samples: from a URL, a file, or pods of dcgm-exporter."""
