@@ -8,6 +8,8 @@ _HEADER = "<!-- Made of the program by `make golden`: change what it is made of,
 # words of a help text that become code: flags, paths of the exporter, and names of metrics
 _PATH = r"/(?:gpu/metrics|container/metrics|metrics/nodes|debug/\w+|metrics?|processes)(?![\w/])"
 _CODE = re.compile(rf"(?<![\w`/-])(--[a-z][a-z.-]*[a-z]|{_PATH}|pod_gpu_\w+)(?!`)")
+# a page of docs/, by its path in the repository
+_PAGE = re.compile(r"\bdocs/([\w-]+\.md)")
 
 
 class UndescribedError(Exception):
@@ -43,7 +45,7 @@ def code(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence of the program for a table's cell. Flags, paths and families in it become code."""
+    """A sentence of the program for a table's cell. Flags, paths and families in it become code, pages links."""
     pieces = _CODE.split(" ".join(text.split()))
     return "".join(code(piece) if number % 2 else _escaped(piece) for number, piece in enumerate(pieces))
 
@@ -56,4 +58,4 @@ def sentence(docstring: str | None) -> str:
 def _escaped(text: str) -> str:
     for mark, written in (("<", "&lt;"), ("|", r"\|"), ("*", r"\*")):
         text = text.replace(mark, written)
-    return text
+    return _PAGE.sub(r"[\1](\1)", text)

@@ -24,7 +24,7 @@ from tests.support.simulated import SimulatedNode
 
 README = (ROOT / "README.md").read_text()
 CLUSTER = (ROOT / "docs" / "cluster.md").read_text()
-JSON = (ROOT / "docs" / "json.md").read_text()
+JSON = (ROOT / "docs" / "endpoints.md").read_text()
 PERFORMANCE = (ROOT / "docs" / "developers" / "performance.md").read_text()
 
 
@@ -171,7 +171,7 @@ def test_every_shipped_rule_says_once_where_it_was_seen() -> None:
 
 
 def test_the_states_of_devices_have_a_row_each_in_their_order() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", JSON.partition("## States")[2], re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", JSON.partition("## States")[2].partition("\n## ")[0], re.MULTILINE)
     assert [state for state, _ in rows[1:]] == [state.value for state in DeviceState]
     words = dict(rows)
     assert (words["idle"], words["outside"]) == ("held but idle", "used outside Kubernetes")

@@ -27,7 +27,7 @@ SHOW_PODS = {
     "docs/report.md": 8,
     "docs/kubectl.md": 3,
     "docs/sharing.md": 2,
-    "docs/json.md": 3,
+    "docs/endpoints.md": 3,
 }
 
 # A label or a JSON field; "" is that of a device that nobody holds.
