@@ -40,8 +40,32 @@ PATHS = ("/gpu/metrics", "/metrics")
 FLAGS = ("--web.enable-remote-write-receiver", "--web.enable-admin-api")
 STALE = struct.pack("<Q", 0x7FF0000000000002)
 LINE = re.compile(r"^([a-zA-Z_]\w*)(?:{(.*)})? (\S+)$", re.MULTILINE)
-# pairs of queries for the same question with either setting: docs/promql.md, "Without owners on samples"
-PAIRS = re.findall(r"^\| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", (ROOT / "docs" / "promql.md").read_text(), re.MULTILINE)
+# how docs/promql.md, "Without owners on samples", joins what held a device with the device's values
+JOIN = "pod_gpu_info * on (node, UUID, GPU_I_ID) group_left () max by (node, UUID, GPU_I_ID)"
+USED, FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
+# pairs of queries for the same question with either setting: that of the page, and others that are joined as it is
+PAIRS = [
+    *re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", (ROOT / "docs" / "promql.md").read_text(), re.MULTILINE),
+    (
+        'max by (namespace, pod, container, UUID, GPU_I_ID) (DCGM_FI_DEV_GPU_UTIL{pod!=""})',
+        f"max by (namespace, pod, container, UUID, GPU_I_ID) ({JOIN} (DCGM_FI_DEV_GPU_UTIL))",
+    ),
+    (
+        f'sum by (namespace, pod) ({USED}{{pod!=""}}) / sum by (namespace, pod) ({USED}{{pod!=""}} + {FREE})',
+        f"sum by (namespace, pod) ({JOIN} ({USED})) / sum by (namespace, pod) ({JOIN} ({USED} + {FREE}))",
+    ),
+    (
+        f'min by (namespace, pod, UUID, GPU_I_ID) (min_over_time({FREE}{{pod!=""}}[5m]))',
+        f"min by (namespace, pod, UUID, GPU_I_ID) (min_over_time(({JOIN} ({FREE}))[5m:30s]))",
+    ),
+    (
+        'count(DCGM_FI_DEV_GPU_TEMP{pod=""}) or vector(0)',
+        (
+            "count(max by (node, UUID, GPU_I_ID) (DCGM_FI_DEV_GPU_TEMP) unless on (node, UUID, GPU_I_ID) pod_gpu_info)"
+            " or vector(0)"
+        ),
+    ),
+]
 
 
 def varint(number: int) -> bytes:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -173,19 +173,34 @@ def seen(sharing: str) -> Seen:
     return Seen(values)
 
 
+# the accounts, of which the page says in a sentence that they are right in every mode
+ACCOUNTS = ("pod_gpu_energy_joules_total", "pod_gpu_allocated_seconds_total")
+SUMS = {"power": POWER, "memory": MEMORY, "energy": f"increase({ENERGY}[1d])"}
+OVER = ("all rows", "an owner's")
+
+
 def table() -> list[list[str]]:
-    """The table's rows, each as its cells."""
+    """The table's rows, each as its cells: one of each sum, kind of GPU, and over what."""
     text = PAGE.read_text().partition("\n## Which sums are right\n")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     heads, _, *rest = rows
     assert heads == ["sum of", "GPU", "over", *(f"`{mode}`" for mode in (COPY, SPLIT, DEVICE))]
-    return rest
+    of_fields = [
+        [SUMS[what], gpu, over, *cells]
+        for whats, gpus, overs, *cells in rest
+        for what in whats.split(", ")
+        for gpu in (KINDS if gpus == "any" else [gpus])
+        for over in overs.split(", ")
+    ]
+    of_accounts = [
+        [f"increase({name}[1d])", gpu, over, *["right"] * 3] for name in ACCOUNTS for gpu in KINDS for over in OVER
+    ]
+    return of_fields + of_accounts
 
 
 CELLS = [
-    pytest.param(what.strip("`"), uuid, over, mode, cell.partition(":")[0], id=f"{what}-{uuid}-{over}-{mode}")
+    pytest.param(what, KINDS[gpu], over, mode, cell.partition(":")[0], id=f"{what}-{gpu}-{over}-{mode}")
     for what, gpu, over, *cells in table()
-    for uuid in (KINDS.values() if gpu == "any" else [KINDS[gpu]])
     for mode, cell in zip((COPY, SPLIT, DEVICE), cells, strict=True)
 ]
 
@@ -226,11 +241,8 @@ def test_a_cell_of_the_table(what: str, uuid: str, over: str, mode: str, cell: s
 
 
 def test_the_table_has_every_kind_of_gpu_and_every_sum() -> None:
-    assert {what for what, *_ in table()} == {
-        f"`{POWER}`",
-        f"`{MEMORY}`",
-        f"`increase({ENERGY}[1d])`",
-        "`increase(pod_gpu_energy_joules_total[1d])`",
-        "`increase(pod_gpu_allocated_seconds_total[1d])`",
-    }
+    of_fields = [(what, gpu, over) for what, gpu, over, *_ in table()][: len(SUMS) * len(KINDS) * len(OVER)]
+    assert sorted(of_fields) == sorted(product(SUMS.values(), KINDS, OVER))
     assert len(CELLS) == 3 * 3 * 2 * 3 + 2 * 3 * 2 * 3
+    for name in SUMS.values():
+        assert f"`{name}`" in PAGE.read_text()

@@ -23,9 +23,8 @@ DASHBOARDS = ("cluster", "idle")
 # The pages whose samples show pods, and how many names each has at least.
 SHOW_PODS = {
     "README.md": 4,
-    "docs/kubectl.md#top-gpus-and-their-pods-in-a-terminal": 10,
     "docs/report.md": 8,
-    "docs/kubectl.md": 3,
+    "docs/kubectl.md": 10,
     "docs/sharing.md": 2,
     "docs/endpoints.md": 3,
 }
