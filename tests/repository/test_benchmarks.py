@@ -2,10 +2,15 @@
 
 import re
 
+import pytest
+
 from benchmarks.compare import compare
 from benchmarks.profile import PARTS, listing, part_of
 from benchmarks.table import Aim, Row, at_least, at_most, misses, show
 from tests.support.places import ROOT
+
+PERFORMANCE = (ROOT / "docs" / "developers" / "performance.md").read_text()
+UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "MB": 1e6, "MiB": 2**20, "times": 1.0}
 
 
 def test_a_run_beside_an_earlier_one() -> None:
@@ -82,3 +87,49 @@ def exporter_paths(pattern: str) -> list[str]:
     for prefix, several, single in re.findall(r"(\\\(exporter/(?:\w+/)*)(?:\(([^()]*)\)|([^|()]+))?", pattern):
         paths += [prefix + end for end in (several.split("|") if several else [single])]
     return paths
+
+
+def rows_with_aims(text: str) -> list[tuple[str, str, str, str]]:
+    """The rows of tables whose heads are what, measured, aim and bench."""
+    rows = re.findall(r"^\| ([^|]*) \| ([^|]*) \| ([^|]*?) ?\| (\w+) \|$", text, re.MULTILINE)
+    return [row for row in rows if row[2] and row[3] != "bench"]
+
+
+def aims_of(bench: str) -> set[str]:
+    """The aims of a benchmark's rows, in words."""
+    source = (ROOT / "benchmarks" / f"{bench}.py").read_text()
+    for name, number in re.findall(r"^([A-Z_]+) = ([\d.]+)$", source, re.MULTILINE):
+        source = re.sub(rf"\b{name}\b", number, source)
+    limits = re.findall(r'at_(most|least)\(([\d.]+), "(\w+)"', source)
+    return {f"at {of} {float(limit):g} {unit}" for of, limit, unit in limits} | set(re.findall(r'Aim\("(.*?)"', source))
+
+
+def numbers_in(text: str) -> list[float]:
+    """The numbers of a cell such as `1.2 to 1.3 ms`, in the unit's base."""
+    (unit,) = {word for word in text.split() if word in UNITS}
+    return [float(number.replace(",", "")) * UNITS[unit] for number in re.findall(r"\d[\d.,]*", text)]
+
+
+# issue 28, part 4
+@pytest.mark.parametrize("row", rows_with_aims(PERFORMANCE), ids=lambda row: row[0])
+def test_an_aim_on_the_page_is_the_benchmarks(row: tuple[str, str, str, str]) -> None:
+    *_, aim, bench = row
+    assert aim in aims_of(bench)
+
+
+# issue 28, part 4
+def test_only_the_rows_under_not_met_miss_their_aim() -> None:
+    met, _, rest = PERFORMANCE.partition("## Aims that are not met")
+    for text, is_met in ((met, True), (rest, False)):
+        rows = rows_with_aims(text)
+        assert len(rows) >= 8
+        for what, figure, aim, _ in rows:
+            numbers = numbers_in(figure.replace("none", "0 MiB"))
+            if aim.startswith("at least"):
+                assert (min(numbers) >= numbers_in(aim)[0]) is is_met, what
+            elif aim.startswith("at most"):
+                assert (max(numbers) <= numbers_in(aim)[0]) is is_met, what
+            elif aim.startswith("constant"):
+                assert (max(numbers) <= 1.25 * min(numbers)) is is_met, what
+            else:
+                assert (aim, max(numbers) < 0.1, is_met) == ("none", True, True), what
