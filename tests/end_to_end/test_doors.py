@@ -13,7 +13,7 @@ from tests.support.components import real
 from tests.support.exporter import at_default_places, config_from
 from tests.support.places import ROOT
 
-PAGES = ("install", "migration", "samples", "troubleshooting")
+PAGES = ("install", "migration", "scrape", "troubleshooting")
 TEXTS = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in PAGES))
 # Those of another language are found, too, so that none's end is taken for a beginning.
 BLOCKS = [

@@ -67,6 +67,21 @@ def test_the_values_for_a_bill_give_labels_rights_and_kept_counters() -> None:
 
 
 @pytest.mark.real
+def test_one_mount_of_the_page_is_all_that_hami_needs() -> None:
+    """tests/node/test_allocator_pods.py shows that the checkpoint tells every device without pods."""
+    (values,) = [block for block in ALL_BLOCKS if "extraVolumes" in block]
+    objects = rendered(values)
+    pod = pod_of(objects)
+    assert not {"ServiceAccount", "ClusterRole"} & {found["kind"] for found in objects}
+    assert pod["automountServiceAccountToken"] is False
+    (volume,) = [found for found in pod["volumes"] if found["name"] == "device-plugins"]
+    (switched,) = [
+        found for found in pod_of(rendered({"allocators": True}))["volumes"] if found["name"] == "device-plugins"
+    ]
+    assert volume == switched
+
+
+@pytest.mark.real
 def test_gkes_own_dcgm_exporter_is_found_by_the_values_for_it() -> None:
     (values,) = [block for block in ALL_BLOCKS if "gpuOperator" in block]
     objects = rendered(values)

@@ -126,7 +126,7 @@ FOREIGN = {
         "--show-labels",
     ),  # kubectl
     *("--archive", "--manifest", "--raw"),  # kubectl krew, and kubectl again
-    *("--find-links", "--require-hashes", "--reuse-values", "--set"),  # pip and helm
+    *("--find-links", "--logs", "--require-hashes", "--reuse-values", "--set"),  # pip and helm
     *(
         "--enable-feature",
         "--storage.tsdb.path",
