@@ -36,17 +36,17 @@ _HELP = Help(
     groups={
         "What it does": {
             "--bundle": "Also write a bundle, for a bug report",
-            "--for": "Look every 5 s for so long, such as 2m",
+            "--for": "Look every 5 s, for this long, such as 2m",
             "--plain": "Keep the names in the bundle",
-            "--strict": "Warnings, too, end it with exit code 1",
+            "--strict": "A warning, too, makes the exit code 1",
             "--conformance": "Also evidence for AI conformance",
             "--cuda-binary": "Only list the CUDA kernels in a file",
         },
-        "Of which exporter; without these, the one that runs here": {
-            "--web.listen-address": "One that runs here on another port",
-            "--config.file": "None that runs: the sources of this file",
-            "--dcgm.url": "None that runs: this page",
-            "--kubelet.socket": "None that runs: this kubelet",
+        "Which exporter; by default the one that runs here": {
+            "--web.listen-address": "One that runs here, on another port",
+            "--config.file": "No exporter: the sources that this file names",
+            "--dcgm.url": "No exporter: this page",
+            "--kubelet.socket": "No exporter: this kubelet",
         },
     },
     examples=(
@@ -69,16 +69,16 @@ _HELP = Help(
     "--for",
     "duration",
     metavar="DURATION",
-    help="With --bundle: look every 5 s for so long, at most 10m. Default: one look.",
+    help="With --bundle: look every 5 s, for this long (at most 10m). Default: one look.",
 )
-@click.option("--plain", is_flag=True, help="With --bundle: keep the names of pods, nodes and all else.")
+@click.option("--plain", is_flag=True, help="With --bundle: keep all names.")
 @click.option(
     "--conformance",
     metavar="FILE",
-    help="Also write evidence for Kubernetes' AI conformance, as YAML, and beside it as JUnit (.xml); what fails of it"
-    " makes the exit code 1.",
+    help="Also write evidence for Kubernetes' AI conformance, as YAML, and beside it as JUnit (.xml); a requirement"
+    " that fails makes the exit code 1.",
 )
-@click.option("--strict", is_flag=True, help="Warnings, too, end it with exit code 1.")
+@click.option("--strict", is_flag=True, help="A warning, too, makes the exit code 1.")
 @click.option(
     "--cuda-binary", metavar="FILE", help="Only list the CUDA kernels in a program, library, object, fatbin or cubin."
 )
