@@ -1,6 +1,7 @@
 """docs/operator-fields.md: every field of the operator's two kinds, as deploy/operator/crds.yaml describes it."""
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,22 @@ from docs.generator.markdown import code, description, document, prose, table
 
 CRDS = Path(__file__).parents[2] / "deploy" / "operator" / "crds.yaml"
 _INTRO = """\
-What [operator.md](operator.md) is about, field by field: the same texts as `kubectl explain gpuexporter.spec
---recursive` and `kubectl explain gpuautoscaler.spec.behavior` show. A `*` stands for a name of your own, `[]` for each
-entry of a list. A field without a default may be left out, unless it is needed; what then holds, its text says."""
-_HEADS = ("field", "takes", "default", "")
-_TOLD_HEADS = ("field", "type", "")
-_NEEDED = "needed"
+The fields of the [operator](operator.md)'s two kinds. **Bold**: the default. `[]`: each entry of a list. A field is
+optional unless it is needed. `kubectl explain gpuexporter.spec --recursive` also shows what is below `tolerations`,
+`resources`, `behavior` and `conditions`: these have the form of Kubernetes' own."""
+_NEXT = "Next: [the operator](operator.md), [examples](../deploy/operator/examples)"
+_HEADS = ("field", "takes", "")
+# objects that have the form of Kubernetes' own, which readers know
+_OF_KUBERNETES = (
+    ".tolerations[]",
+    ".resources.exporter.",
+    ".resources.dcgm.",
+    ".behavior.",
+    ".conditions[]",
+    ".observedGeneration",
+)
+_MOST_VALUES = 8  # of an enum in a cell of a table
+_WIDTH = 76  # of a list of values
 Json = Mapping[str, Any]
 
 
@@ -29,28 +40,17 @@ def page() -> str:
         parts += [
             f"## {names['kind']}",
             prose(description(schema, f"deploy/operator/crds.yaml: {names['kind']}")),
-            f"{code(definition['spec']['group'])}, {code(version['name'])}; for short {code(names['shortNames'][0])}.",
+            f"`apiVersion: {definition['spec']['group']}/{version['name']}`; for short {code(names['shortNames'][0])}.",
         ]
         for part in ("spec", "status"):
             described = schema["properties"][part]
             parts += [f"### {names['kind']}.{part}", prose(description(described, f"{part} of {names['kind']}"))]
-            rows = _rows(described)
-            # fields that only the operator writes have no defaults, and none of them is required
-            parts.append(
-                table(_HEADS, rows) if part == "spec" else table(_TOLD_HEADS, [_without_default(row) for row in rows])
-            )
-            refusals = [prose(rule["message"]) for rule in _rules(described)]
-            if refusals:
-                parts += ["Refused, besides what the table forbids:", "\n".join(f"- {said}" for said in refusals)]
-        columns = version["additionalPrinterColumns"]
-        told = [(code(each["name"].upper()), code(each["jsonPath"]), _when(each)) for each in columns]
-        parts += [f"### {names['kind']}, as a row", table(("column", "of", ""), told)]
-    return document("The operator's fields", _INTRO, *parts)
-
-
-def _when(column: Json) -> str:
-    says = prose(column.get("description", ""))
-    return f"{says} With `-o wide` alone." if column.get("priority") else says
+            parts.append(table(_HEADS, _rows(described, is_given=part == "spec")))
+            for path, each, _ in fields(described, ""):
+                if len(each.get("enum", ())) > _MOST_VALUES:
+                    values = textwrap.fill(" ".join(each["enum"]), _WIDTH, break_on_hyphens=False)
+                    parts.append(f"{code(path.removeprefix('.'))} takes one of:\n\n```\n{values}\n```")
+    return document("The operator's fields", _INTRO, *parts, _NEXT)
 
 
 def fields(schema: Json, path: str) -> Iterator[tuple[str, Json, bool]]:
@@ -66,39 +66,43 @@ def fields(schema: Json, path: str) -> Iterator[tuple[str, Json, bool]]:
         yield from fields(each, f"{path}{name}")
 
 
-def _without_default(row: Sequence[str]) -> Sequence[str]:
-    name, takes, _, said = row
-    return (name, takes, said)
+def _rows(schema: Json, *, is_given: bool) -> Iterator[Sequence[str]]:
+    """A row for each field, but for entries of lists and maps, and for what is Kubernetes' own.
 
-
-def _rows(schema: Json) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = []
+    Only fields that a user gives can be needed.
+    """
     for path, described, is_needed in fields(schema, ""):
-        default = json.dumps(described["default"]) if "default" in described else ""
+        if path.endswith(("[]", ".*")) or path.startswith(_OF_KUBERNETES):
+            continue
         said = prose(description(described, f"deploy/operator/crds.yaml: the field {path}"))
-        name = path.removeprefix(".")
-        rows.append((code(name), _takes(described), _NEEDED if is_needed else code(default), said))
-    return rows
+        takes = ", ".join(
+            filter(None, (_takes(described), _default(described), "needed" if is_given and is_needed else ""))
+        )
+        yield code(path.removeprefix(".")), takes, said
+
+
+def _default(schema: Json) -> str:
+    """The default in bold; "" without one, for an empty one, and for one of a few values, which is bold there."""
+    default = schema.get("default")
+    if (not default and default is not False) or "enum" in schema:
+        return ""
+    return f"**{code(default if isinstance(default, str) else json.dumps(default))}**"
+
+
+def _values(schema: Json) -> str:
+    return ", ".join(f"**{code(each)}**" if each == schema.get("default") else code(each) for each in schema["enum"])
 
 
 def _takes(schema: Json) -> str:
     if "enum" in schema:
-        return ", ".join(code(each) for each in schema["enum"])
+        return _values(schema) if len(schema["enum"]) <= _MOST_VALUES else "see below"
     if schema.get("x-kubernetes-int-or-string"):
         return "integer or string"
     if schema["type"] == "array":
-        most = schema.get("maxItems")
-        return f"list{f' of at most {most}' if most else ''}"
+        return f"list of at most {schema['maxItems']}"
     if schema["type"] == "object":
         return "map" if "additionalProperties" in schema else "object"
     least, most = schema.get("minimum"), schema.get("maximum")
     if schema.get("exclusiveMinimum"):
         return f"{schema['type']} above {least}"
-    bounds = {(True, True): f", {least} to {most}", (True, False): f" from {least}", (False, True): f" up to {most}"}
-    return f"{schema['type']}{bounds.get((least is not None, most is not None), '')}"
-
-
-def _rules(schema: Json) -> Iterator[Json]:
-    yield from schema.get("x-kubernetes-validations", ())
-    for _, each, _ in fields(schema, ""):
-        yield from each.get("x-kubernetes-validations", ())
+    return f"{schema['type']}{f', {least} to {most}' if most is not None else ''}"
