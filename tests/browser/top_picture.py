@@ -1,13 +1,11 @@
-"""The picture of `top` in the docs, as SVG with colours, and its samples in kubectl.md: what a terminal shows of it.
+"""The picture of `top` in the docs, as SVG with colours, and its sample in kubectl.md: what a terminal shows of it.
 
-The picture's file is the one argument; kubectl.md is beside its folder. The picture and the strip are of the demo's
-cluster, the table and the last minutes of a node of the demo.
+The picture's file is the one argument; kubectl.md is beside its folder. The picture is of the demo's cluster, and the
+sample of a node of the demo.
 """
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,10 +21,8 @@ from tests.support.demo import demo
 from tests.support.tmux import Tmux, tmux
 
 COLUMNS, LINES = 108, 30
-COLUMNS_OF_SAMPLES, LINES_OF_SAMPLES, LINES_OF_MINUTES = 80, 24, 14
+COLUMNS_OF_SAMPLE, LINES_OF_SAMPLE = 80, 24
 LIVES_SECONDS = 60.0
-# most of the five minutes that its charts have
-NODE_LIVES_SECONDS = 240.0
 CLUSTER = ("--nodes=5", "--shared=1", "--collect-interval=1", "--speed=0.5")
 NODE = (
     *("--gpus=4", "--mig=1", "--shared=1", "--collect-interval=1"),
@@ -42,17 +38,14 @@ _DCGM = re.compile(r"dcgm:127\.0\.0\.1:\d+")
 def main(file: Path) -> None:
     page = file.parent.parent / "kubectl.md"
     with demo(*NODE) as node, demo(*CLUSTER) as cluster, tempfile.TemporaryDirectory() as work:
-        folders = Path(work) / "samples", Path(work) / "picture"
+        folders = Path(work) / "sample", Path(work) / "picture"
         for folder in folders:
             folder.mkdir()
-        with tmux(folders[0], COLUMNS_OF_SAMPLES, LINES_OF_SAMPLES) as of_node:
+        with tmux(folders[0], COLUMNS_OF_SAMPLE, LINES_OF_SAMPLE) as of_node:
             of_node.enter(shlex.join([*PROGRAM, "--url", node]))
-            began = time.monotonic()
             with tmux(folders[1], COLUMNS, LINES) as of_cluster:
                 file.write_text(picture(of_cluster, cluster))
-            put(page, "top-nodes", strip(cluster))
-            time.sleep(max(0.0, began + NODE_LIVES_SECONDS - time.monotonic()))
-            samples(of_node, page)
+            put(page, "top", shown(of_node))
 
 
 def picture(pane: Tmux, url: str) -> str:
@@ -71,28 +64,6 @@ def picture(pane: Tmux, url: str) -> str:
     svg = console.export_svg(title="top", theme=MONOKAI, unique_id="top")
     lines = _FONT_FACE.sub("", svg).replace("Fira Code", "ui-monospace").splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines)
-
-
-def strip(url: str) -> list[str]:
-    """What stands above the table in front of the cluster."""
-    environ = {**os.environ, "COLUMNS": str(COLUMNS_OF_SAMPLES), "LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
-    once = subprocess.run(
-        [*PROGRAM, "--once", "--url", url], env=environ, check=True, stdout=subprocess.PIPE, text=True
-    )
-    lines = once.stdout.splitlines()
-    return lines[: next(number for number, line in enumerate(lines) if line.startswith("NODE"))]
-
-
-def samples(pane: Tmux, page: Path) -> None:
-    """The table of a node, and the last minutes of its second GPU."""
-    put(page, "top", shown(pane))
-    # a tall terminal has charts of several lines
-    pane.resize(COLUMNS_OF_SAMPLES, LINES_OF_MINUTES)
-    pane.type("Down", "Enter")
-    # the processes are asked for only now
-    pane.until(lambda screen: any(line.startswith("GPU") and "COMMAND" in line for line in screen))
-    pane.until(lambda screen: any("python3" in line for line in screen))
-    put(page, "top-last-minutes", shown(pane))
 
 
 def shown(pane: Tmux) -> list[str]:

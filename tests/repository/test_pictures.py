@@ -180,8 +180,6 @@ def test_a_picture_shows_the_demo(picture: Path) -> None:
 
 MARKS = [
     ("kubectl.md", "top"),
-    ("kubectl.md", "top-nodes"),
-    ("kubectl.md", "top-last-minutes"),
     ("report.md", "report"),
 ]
 
