@@ -1,17 +1,19 @@
 """docs/health.md: the verdicts on devices, their sources, and what to do, from the program's own rules."""
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from textwrap import shorten
 
 from docs.generator.markdown import code, document, prose, table
 from exporter.accounts.out_of_memory import CROWDED, FULL, RISEN
-from exporter.dcgm.fields import LINK_COUNTERS, RULES
-from exporter.dcgm.health_watches import FAIL, FAMILY, HEALTH_ERRORS, WARN, WATCHES, code_of
+from exporter.dcgm.fields import RULES
+from exporter.dcgm.health_watches import FAIL, FAMILY, WARN, code_of
 from exporter.dcgm.links import KINDS
 from exporter.dcgm.table import TABLE
 from exporter.dcgm.xids import XIDS, is_error, verdict_of
 from exporter.model.accounts import Suspicion
-from exporter.model.health import OF_DCGM, VERDICTS, HealthReason, Verdict
+from exporter.model.health import OF_DCGM, VERDICTS, HealthReason
 from exporter.ownership.kernel_events import OF_KIND
 from exporter.ownership.link_errors import NVLINK_ERRORS
 from exporter.ownership.link_states import DOWN, ILL_FABRIC, LATE_FABRIC, NARROW, NO_FABRIC, SLOW
@@ -20,183 +22,189 @@ from exporter.ownership.verdicts import MISSING, UNCLEAR, UNHEALTHY, UNLISTED, U
 from exporter.sources.nvml.library import LOST, UNASKED
 
 _INTRO = """\
-Each GPU and MIG instance has one verdict, by all that speak of it: the kubelet, the kernel's log, the driver, and the
-page of samples. Nobody's word is enough alone. The kubelet goes on saying Healthy of a device that its plugin no longer
-lists; a page shows the last XID, and none of a GPU that has fallen off the bus; the kernel's log has every error, and
-hardly ever says when one is over. So every word counts, and the worst is the verdict:
+Which GPU is broken or slow, and what to do? `kubectl gpu why POD` and `doctor` say it in words, and
+`/container/metrics` in `health_reasons`. Prometheus has a row for each device and holder, also for free devices:
+
+```
+pod_gpu_device_verdict{verdict!="ok"}
+```
+
+Each GPU and MIG instance has one verdict. The kubelet, the kernel's log, the driver and dcgm-exporter's page report,
+and the worst report counts:
 
 | verdict | means |
 |---|---|
 | `gone` | the driver cannot reach the GPU |
-| `failing` | it has to be reset, restarted or replaced; programs on it fail, or may have wrong results |
-| `unknown` | nobody can say: no source has read it, or its device plugin no longer offers it |
-| `degraded` | it works, slower or with less to spare; something is to be done when it is free |
-| `ok` | a source has read it, and nobody complains; or only the kubelet names it, and calls it Healthy |
+| `failing` | it must be reset, restarted or replaced; programs fail, or may have wrong results |
+| `unknown` | no source has read it, or its device plugin no longer offers it |
+| `degraded` | it works, slower or with less to spare; act when it is free |
+| `ok` | a source has read it, and nothing is wrong; or only the kubelet names it, as Healthy |
 
-A MIG instance has its own reasons and those of its GPU. `pod_gpu_device_verdict` on `/metrics` has a row for each
-device and holder, also for devices that nobody holds; `/container/metrics` has `health` and `health_reasons`.
-`pod_gpu_device_health` stays the kubelet's own word. The exporter tells; it drains and resets nothing.
+A MIG instance has its own reasons and those of its GPU. `pod_gpu_device_health` is the kubelet's report alone. If a
+`failing` or `gone` device has no holder, its [state](endpoints.md#states) is `failing`, not `free`. The exporter drains
+and resets nothing."""
+_RULES = """\
+## The rules
 
-A device that is `failing` or `gone` and that nobody holds is not free: its `state` is `failing`. `last_xid` is its last
-[XID that is an error](#xids) by the kernel's log, also one that no page shows; else the page's. Taints count as
-ResourceSlices have them; those of a `DeviceTaintRule` are not read. A taint `gpu.nvidia.com/xid` of NVIDIA's DRA driver
-counts as the XID that it names, whatever its effect, and ends as an error of the kernel's log does. A taint NoSchedule
-stays until that driver starts anew, and makes the device at least `degraded`. Other taints with the effect None say
-nothing."""
+*Log* is the kernel's log on the node: `dmesg | grep -e NVRM -e Xid -e AER`. Families stand without `DCGM_FI_DEV_`.
+Without another verdict the reason means `degraded`."""
+_TAINTS = """\
+Taints are those of ResourceSlices; `DeviceTaintRule`s are not read. `gpu.nvidia.com/xid` counts as its XID, whatever
+its effect. NoSchedule stays until NVIDIA's DRA driver restarts. Other taints with the effect None do not count."""
 _TIMES = """\
-## For how long a word counts
+## For how long a report counts
 
-- The kubelet's word counts while it says it. While a kubelet or a plugin restarts, the word before counts for 30 s.
-  `Unknown` without a message, as the kubelet calls devices of NVIDIA's DRA driver, counts only while nobody reads the
-  device.
-- What a page says of the GPU as it is counts while the page has it, and two minutes more while the page is away.
-  Lowered clocks count for five minutes, and errors of NVLink for an hour: both come and go. What
-  [DCGM finds](#dcgms-own-verdict) counts while DCGM says it, and of XIDs it says it until it starts anew.
-- A source that is late changes nothing: a device that was read is not `unknown` before two minutes have passed. A GPU
-  that a page lacks afterwards is `missing` for a day, since dcgm-exporter leaves out a GPU that it lost.
-- An error in the kernel's log that makes a GPU `gone` or `failing` counts until the driver says that nothing is to be
-  done any more (XID 154, recovery action None), until the GPU's energy counter begins anew (a reset, or the driver was
-  loaded anew), or for a day. One that degrades it counts for an hour. A restart of the exporter changes nothing: what
-  the log still has is read again.
-- Where the kernel's log is not read (`--kernel-log.mode off`), XIDs on the page count in its place: a new value is an
-  error. The value that was there first counts only if the GPU had to be reset since."""
+| report | counts |
+| --- | --- |
+| the kubelet's | while it stands; for 30 s while a kubelet or a plugin restarts |
+| the kubelet's `Unknown` without a message (NVIDIA's DRA driver) | only while no source reads the device |
+| the page's | while the page has it; two minutes more while the page is away |
+| lowered clocks | five minutes |
+| NVLink errors; `degraded` by the log | an hour |
+| `missing` | a day: dcgm-exporter leaves out a GPU that it lost |
+| `gone` or `failing` by the log | a day, or until a reset, a driver reload, or XID 154 with recovery action None |
+
+A device that was read becomes `unknown` after two minutes at the earliest. A restarted exporter reads the log again.
+With `--kernel-log.mode off` each new value of XIDs on the page is an error. The first value counts only if the GPU had
+to be reset since."""
 _DCGM = f"""\
 ## DCGM's own verdict
 
-DCGM has health watches, and dcgm-exporter writes what they find, if its file of counters has this line:
+The exporter reads DCGM's health watches if dcgm-exporter's counters file has this line (dcgm-exporter 4.0.0 or later):
 
 ```
 {FAMILY}, gauge, What DCGM's health watches find.
 ```
 
-It is in no file by default: where DCGM cannot answer, dcgm-exporter's whole page is an error. dcgm-exporter knows the
-name from 4.0.0 on. It writes a row for each GPU and watch, with the error as `health_error_code`: {FAIL} makes the GPU
-and its MIG instances `failing`, {WARN} makes them `degraded`. One failure makes them `degraded` only:
-`{code_of("NVLINK_ERROR_CRITICAL")}`, since DCGM finds it at one replay within a minute, and on Hopper at any that
-the GPU had since its reset. The watches are
-{", ".join(map(code, WATCHES))}.
-`ALL` is the GPU as a whole, and is there from 4.8.2 on. An error that both `ALL` and a watch of a part have is one.
+No file has it by default: if DCGM cannot answer, dcgm-exporter's whole page fails. The value {FAIL} makes the GPU and
+its MIG instances `failing`, {WARN} `degraded`. The reason is `dcgm-` and the error's name (DCGM 4.6):
+`{code_of("FAULTY_MEMORY")}` for `DCGM_FR_FAULTY_MEMORY`. Any other error is `dcgm`. `ALL` is the watch
+of the whole GPU (from 4.8.2 on).
 
-That one and two warnings mostly say nothing of a GPU, and GpuDegraded does not fire for them alone:
-[GpuLinkErrors](alerts.md#gpulinkerrors) counts replays; the warnings are `dcgm-clocks-event-power`, as
-GPUs at full load work at their power limit, and `dcgm-xid-error`, as DCGM says so after errors of programs, too (XIDs
-31, 32 and 43), until it starts anew.
+Three reasons often say nothing of the GPU, and GpuDegraded does not fire for them alone:
 
-These are the errors that it may find of a GPU (DCGM 4.6); of any other the reason is `dcgm`, and the text has its
-name."""
+- `{code_of("NVLINK_ERROR_CRITICAL")}`: one replay is enough for DCGM, on Hopper any since the last reset. It is
+  `degraded` only; [GpuLinkErrors](alerts.md#gpulinkerrors) counts replays.
+- `{code_of("CLOCKS_EVENT_POWER")}`: GPUs at full load work at their power limit.
+- `{code_of("XID_ERROR")}`: DCGM also reports errors of programs (XIDs 31, 32, 43), until it restarts."""
 _XIDS = """\
-By NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors): what is to be done says how bad it is. An error of a program
-says nothing of its GPU: `ok`. One of NVLink whose text calls it Fatal is `failing`. A number that is not here is
-`degraded`."""
+The reason is `xid`, for 79 `fell-off-bus`. `ok` is a program's error. Other numbers are `degraded`. An NVLink error
+whose text says Fatal is `failing`. `last_xid` is the last error by the log, else by the page. The table follows
+[NVIDIA's catalogue](https://docs.nvidia.com/deploy/xid-errors)."""
 _INFORMING = """\
 ### XIDs that only inform
 
-These are no errors. They are in no count (`pod_gpu_xid_errors_total`, GpuXid), in no `last_xid` and no reason, and no
-Event of type Warning tells of them. The kernel's log has them, and so has `/events`; `xid_errors` and
-`DCGM_FI_DEV_XID_ERRORS` stay what the page says."""
+These are no errors. `pod_gpu_xid_errors_total`, GpuXid, `last_xid`, reasons and Warning Events leave them out. The log,
+`/events`, `xid_errors` and `DCGM_FI_DEV_XID_ERRORS` have them."""
 _DECIDED = """\
-**154** says what the driver recommends, and with a recovery action other than None the GPU is `failing` by that: a
-reset, or a restart of the node. None ends what was said before.
-
-**43 and 45** say that a program has come to its end, which is news for its pod alone. Of 43 the catalogue says that the
-program had a fault of its own and had to be ended, that the GPU stays healthy, and that nothing is to be done at once
-(its bucket is IGNORE). 45 comes whenever a program is ended from without, by Ctrl-C, a signal or a reset, and for each
-program that another error takes along; that error has an XID of its own, and is counted as that. If these two counted,
-each pod that is killed would be an error. So the operator tells the pod by an Event of type Normal ([Events on
-pods](operator.md#events-on-pods)). 13 and 31 are errors of a program, too, and counted: there is something to look for,
-such as a wrong address."""
+If **154** recommends a recovery action other than None, the GPU is `failing`; None ends earlier errors. **43** and
+**45** say that a program ended; 45 follows each Ctrl-C, signal or reset. The operator tells the pod by a Normal
+[Event](operator.md#events-on-pods). 13 and 31 do count."""
 _MEMORY = """\
 ## Out of GPU memory
 
-A program that lacks GPU memory ends by itself, mostly with exit code 1 (an exception of Python) or 134 (an abort). The
-kubelet says that code and no more, and the driver says nothing. So the exporter can only suspect a lack of memory, by
-what it saw in the minute before the end. `kubectl gpu why POD`, `doctor` and `/events` say the suspicion in words.
-`pod_gpu_suspected_out_of_memory_total` counts each end once, on the GPU that was fullest."""
+Did a pod fail because its GPU was full? Ask `kubectl gpu why POD`, `doctor` or `/events`. Neither the kubelet nor the
+driver reports it, so the exporter can only suspect it. `pod_gpu_suspected_out_of_memory_total` counts each end once, on
+the GPU that was fullest."""
 _SEEN = {
     "likely": (
-        "the [CUDA probe](cuda.md#the-cuda-probe) counted allocations of the container that failed for lack of memory,"
-        " even if much was free"
+        "the [CUDA probe](cuda.md#the-cuda-probe) counted failed allocations of the container, even if much memory was"
+        " free"
     ),
     "suspected": (
         f"the memory was full ({FULL * 100:.0f} % or more), at least {RISEN * 100:.0f} % of it filled up while the"
         " container held the GPU, and the driver reported no XID of a program"
     ),
     "possible": (
-        f"the memory was full, but it was as full all along; or other containers used {CROWDED * 100:.0f} % of it; or"
-        " the driver reported an XID of a program, such as 31 or 13: this may be the cause of the end, or follow from"
-        " an allocation that nobody checked"
+        "the memory was full, but had been so all along; or other containers used"
+        f" {CROWDED * 100:.0f} % of it; or the driver reported an XID of a program, such as 31 or 13"
     ),
 }
 _NOT_SUSPECTED = """\
-On a shared GPU the suspicion names the neighbour that used the most memory, if [use is measured](sharing.md). For a MIG
-instance the instance's own memory counts. A page has what dcgm-exporter read last, by default up to 30 s before.
+On a shared GPU the suspicion names the neighbour with the most memory, if [use is measured](sharing.md). For a MIG
+instance its own memory counts. The exporter suspects nothing after
 
-The exporter suspects nothing if something else explains the end:
+- exit code 0, a signal (129, 130, 137, 143), a start that failed (126, 127, 128) or a lost container;
+- a deleted, evicted or preempted pod, or a node that shut down;
+- `OOMKilled`: that is the machine's memory, not the GPU's;
+- an XID that means a failure of the GPU.
 
-- exit code 0, or the code of a signal that others send (129, 130, 137, 143): somebody deleted the pod, a liveness probe
-  failed, or a launcher ended its workers;
-- the pod was deleted, evicted or preempted, or its node shut down;
-- the container did not start (126, 127, 128), or its runtime lost it;
-- `OOMKilled`: the kernel killed the container for its limit of the machine's memory, which is not the GPU's.
-  `kubectl gpu why` says so;
-- an XID that means a failure of the GPU ([XIDs](#xids)): then the GPU's health is the reason.
+It may be wrong, or miss one:
 
-The exporter may be wrong, or see nothing:
+- Frameworks reserve memory (vLLM 90 %, JAX 75 %): a full GPU may lack nothing, and JAX's part never looks full.
+- Only the probe sees an allocation that fails while much is free.
+- A program may fill the memory and end between two samples (30 s by default), or catch the error.
+- Two ends within one `--accounting.interval` count once.
+- Without `--kernel-log.mode on` an XID may come too late.
 
-- Frameworks keep memory that they do not use, so a GPU may be full for hours and lack nothing. If its program then ends
-  for another fault, the suspicion is `possible`. vLLM takes 90 % at its start, and JAX 75 %: what JAX lacks within its
-  own part never looks full.
-- An allocation may fail while much is free, such as 10 GiB with 9 GiB free. Only the probe sees that.
-- A program may fill the memory and end between two reads of dcgm-exporter, or catch the error and go on. Nobody sees
-  either.
-- A program that answers a signal with an exit code of its own, such as 1, looks like one that ended by itself.
-- If a container ends twice between two looks (`--accounting.interval`), the exporter sees one end.
-- If the page shows an XID only later, the exporter does not know it at the end. With `--kernel-log.mode on` it does.
+The exporter must [read pods](bill.md#where-it-is-known). `--accounting.state` keeps the counts over its restart.
 
-Only pods tell how a container ended. If the exporter does not read them, it counts nothing ([when it reads
-them](bill.md#where-it-is-known)). `--accounting.state` keeps the counts and the last minute, so that an end during a
-restart of the exporter is judged, too."""
-_KEP = "KEP-4680: `allocatedResourcesStatus`"
+Next: [alerts](alerts.md), [troubleshooting](troubleshooting.md)"""
 
 
 def page() -> str:
     """The page."""
-    rules = (_row(reason, condition, source) for reason, condition, source in _rules())
-    heads = ("condition", "verdict", "reason", "what to do", "where the rule is from")
-    errors = defaultdict(list)
+    errors: defaultdict[tuple[str, str], defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, xid in sorted(XIDS.items()):
         if is_error(number):
-            errors[verdict_of(number), xid.remedy].append(f"{number} {xid.name}")
+            errors[verdict_of(number), xid.remedy][_short(xid.name)].append(number)
     rows = [
-        (code(verdict), "; ".join(map(prose, names)), prose(remedy))
-        for (verdict, remedy), names in sorted(errors.items(), key=lambda item: VERDICTS.index(item[0][0]))
+        (
+            verdict,
+            "; ".join(f"{_numbers(numbers)} {prose(name)}" for name, numbers in names.items()),
+            _done(to_do),
+        )
+        for (verdict, to_do), names in sorted(errors.items(), key=lambda item: VERDICTS.index(item[0][0]))
     ]
-    informing = [
-        (f"{number} {prose(xid.name)}", prose(xid.cause), prose(xid.remedy))
-        for number, xid in sorted(XIDS.items())
-        if number and not is_error(number)
-    ]
+    informing: defaultdict[str, list[str]] = defaultdict(list)
+    for number, xid in sorted(XIDS.items()):
+        if number and not is_error(number):
+            informing[xid.remedy].append(f"{number} {xid.name}")
     return document(
         "How a device is",
         _INTRO,
+        _RULES,
+        table(("reason (verdict): when", "what to do"), _rows()),
+        _TAINTS,
         _TIMES,
-        "## The rules",
-        table(heads, rules),
-        _LINKS.strip(),
-        table(("kind", "means", "degrades the GPU", "families, without DCGM_FI_DEV_"), _link_kinds()),
-        _LINK_STATES.strip(),
-        _DCGM,
-        table(("error", "reason", "means", "what to do"), _dcgm_errors()),
         "## XIDs",
         _XIDS,
         table(("verdict", "XIDs", "what to do"), rows),
         _INFORMING,
-        table(("XID", "cause", "what to do"), informing),
+        table(("XID", "what to do"), ((prose("; ".join(xids)), _done(to_do)) for to_do, xids in informing.items())),
         _DECIDED,
+        _LINKS.strip(),
+        _link_kinds(),
+        _LINK_STATES.strip(),
+        _DCGM,
         _MEMORY,
         table(("suspicion", "what was seen in the minute before the end"), _suspicions()),
         _NOT_SUSPECTED,
     )
+
+
+def _short(name: str) -> str:
+    """A name in a table of errors: the parts of NVLink are one, no name ends with "Error", and long ones are cut."""
+    short = re.sub(r"^NVLINK: .*|^NVLINK Error$", "NVLink", name).removesuffix(" Error").removesuffix(" error")
+    return shorten(short, _LONGEST_NAME, placeholder=" …")
+
+
+def _done(remedy: str) -> str:
+    """What to do, for a page that says once where the log is and that all of this is done on the node."""
+    for words, fewer in _FEWER:
+        remedy = remedy.replace(words, fewer)
+    return prose(_DMESG.sub("", remedy))
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """Numbers in order, those in a row as 95-105."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
 
 
 def _suspicions() -> Iterator[tuple[str, str]]:
@@ -205,102 +213,89 @@ def _suspicions() -> Iterator[tuple[str, str]]:
         yield code(suspicion), _SEEN[suspicion]
 
 
-def _rules() -> Iterator[tuple[HealthReason, str, str]]:
-    kubelet = "`pod_gpu_device_health`"
-    yield UNHEALTHY, f"{kubelet} is Unhealthy", _KEP
-    yield UNCLEAR, f"{kubelet} is Unknown", _KEP
-    yield UNOFFERED, "the kubelet does not offer it any more, for 30 s", "GetAllocatableResources"
+def _rows() -> Iterator[tuple[str, str]]:
+    """Each thing to do, with the reasons that call for it, their verdicts, and when they are given."""
+    found: defaultdict[str, defaultdict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for reason, condition in _rules():
+        to_do = _done(reason.remedy)
+        found[to_do][reason.reason, reason.verdict].append(condition)
+    for to_do, conditions in found.items():
+        lines = [f"{code(of)}{_verdict(verdict)}: {', or '.join(each)}" for (of, verdict), each in conditions.items()]
+        yield "<br>".join(lines), to_do
+    says = f"{code(f'{OF_DCGM}-…')} (failing or degraded): [DCGM](#dcgms-own-verdict) finds an error"
+    yield says, "see `kubectl gpu why POD`"
+
+
+def _verdict(verdict: str) -> str:
+    return "" if verdict == "degraded" else f" ({verdict})"
+
+
+def _rules() -> Iterator[tuple[HealthReason, str]]:
+    yield UNHEALTHY, "it says Unhealthy"
+    yield UNCLEAR, "it says Unknown"
+    yield UNOFFERED, "not in the kubelet's list for 30 s"
     for effect, reason in EFFECTS.items():
-        yield reason, f"the device of a ResourceSlice has a taint {effect}", "KEP-5055, where slices are read"
-    taint, driver = "a taint `gpu.nvidia.com/", "NVIDIA's DRA driver, device_health.go"
-    yield ONE_GPU_LOST, f"{taint}gpu-lost`, on devices of one GPU alone", driver
-    yield SOME_GPU_LOST, f"{taint}gpu-lost` on several GPUs; `unknown` for a device that no source reads", driver
-    yield UNWATCHED, f"{taint}unmonitored`, and no source reads the device", driver
-    yield OF_KIND["lost", ""], "kernel's log: XID 79, or a GPU that the driver could not reach", "NVIDIA's catalogue"
+        yield reason, f"{effect}"
+    yield ONE_GPU_LOST, "`gpu.nvidia.com/gpu-lost` on one GPU only"
+    yield SOME_GPU_LOST, "the same on several GPUs (unknown if no source reads it)"
+    yield UNWATCHED, "`gpu.nvidia.com/unmonitored`, and no source reads it"
+    yield OF_KIND["lost", ""], "XID 79, or the driver could not reach it"
     for severity in ("fatal", "nonfatal"):
-        yield OF_KIND["pcie", severity], f"kernel's log: an error of PCI Express, {severity}", "Linux' AER"
-    for code_of_nvml, reason in LOST.items():
-        yield reason, prose(reason.message), f"nvml.h, nvmlReturn_t {code_of_nvml}"
-    yield UNASKED, prose(UNASKED.message), "any other nvmlReturn_t"
-    yield UNLISTED, prose(UNLISTED.message), "nvmlDeviceGetCount"
+        yield OF_KIND["pcie", severity], f"a {severity} PCI Express error in the log"
+    for reason in (*LOST.values(), UNASKED, UNLISTED):
+        yield reason, prose(reason.message.removeprefix("NVML says that "))
     for row in TABLE:
         for rule in RULES.get(row.name, ()):
-            has = f"has one of the bits {rule.bits:#x}" if rule.bits else "is not 0"
-            yield rule.reason, f"{code(row.family)} {has}", _SOURCES[rule.reason.reason]
-    yield NVLINK_ERRORS, "a counter of [errors of NVLink](#errors-of-links) grows", "DCGM's health watch of NVLink"
-    yield DOWN, "an NVLink is down that [was up](#links-as-they-are)", "nvml.h, NVML_NVLINK_STATE_…"
-    manager = code("DCGM_FI_DEV_FABRIC_MANAGER_STATUS")
-    yield NO_FABRIC, f"{manager} is 4, or NVML says so", "dcgmFabricManagerStatus_t"
-    yield LATE_FABRIC, f"{manager} is 1 or 2 for 5 minutes", "dcgmFabricManagerStatus_t"
-    fabric = f"{code('DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY')} is 2 or 3, or {code('…_MASK')} says what is wrong"
-    yield ILL_FABRIC, fabric, "nvml.h, NVML_GPU_FABRIC_HEALTH_…"
-    yield NARROW, f"{code('DCGM_FI_DEV_PCIE_LINK_WIDTH')} is below {code('…_MAX_LINK_WIDTH')}", "nvml.h"
-    generation = f"{code('DCGM_FI_DEV_PCIE_LINK_GEN')} is below {code('…_MAX_LINK_GEN')}"
-    yield SLOW, f"{generation} under load for 2 minutes", "nvml.h"
-    by_value: tuple[tuple[int, Verdict], ...] = ((FAIL, "failing"), (WARN, "degraded"))
-    for value, verdict in by_value:
-        of_error = HealthReason(f"{OF_DCGM}-…", "", "[by the error](#dcgms-own-verdict)", verdict)
-        yield of_error, f"{code(FAMILY)} of a watch is {value}", "DCGM's health watches"
-    yield MISSING, prose(MISSING.message), "dcgm-exporter leaves out what it cannot read"
-    yield UNREAD, prose(UNREAD.message), "a device that only the inventory or the kubelet names"
+            has = f"has bits of {rule.bits:#x}" if rule.bits else "is not 0"
+            yield rule.reason, f"{_field(row.family)} {has}"
+    yield NVLINK_ERRORS, "a counter of [NVLink errors](#errors-of-links) grows"
+    yield DOWN, "an NVLink is down that [was up](#links-as-they-are)"
+    yield NO_FABRIC, "`FABRIC_MANAGER_STATUS` is 4, or NVML says so"
+    yield LATE_FABRIC, "`FABRIC_MANAGER_STATUS` is 1 or 2 for 5 minutes"
+    yield ILL_FABRIC, "`FABRIC_HEALTH_SUMMARY` is 2 or 3, or `…_MASK` names a fault"
+    yield NARROW, "`PCIE_LINK_WIDTH` is below `…_MAX_LINK_WIDTH`"
+    yield SLOW, "`PCIE_LINK_GEN` is below `…_MAX_LINK_GEN` under load for 2 minutes"
+    yield MISSING, "dcgm-exporter's page lacks it, but had it before"
+    yield UNREAD, prose(UNREAD.message)
 
 
-def _dcgm_errors() -> Iterator[tuple[str, ...]]:
-    for name, error in HEALTH_ERRORS.items():
-        yield code(f"DCGM_FR_{name}"), code(code_of(name)), prose(error.text), prose(error.remedy)
+def _field(family: str) -> str:
+    return code(family.removeprefix("DCGM_FI_DEV_"))
 
 
+_LONGEST_NAME = 38
+_FEWER = (
+    ("the kernel's log", "the log"),
+    (", on the node", ""),
+    (" on the node", ""),
+    (", which keeps its taints while it runs", ""),
+    ("vendor of the node", "vendor"),
+    ("pod-gpu-metrics-exporter ", ""),
+)
+_DMESG = re.compile(r" \(dmesg [^)]*\)")
 _LINKS = """
 ## Errors of links
 
-If a counter of errors grows, its GPU may be `degraded` for an hour: the table says by which kinds. The message names
-the link, and how many errors it had within the hour. `pod_gpu_link_errors_total` counts the errors for the pods that
-held the GPU. GPUs and versions of DCGM have different names for the same error: it is always the same reason and the
-same `kind`. If a page has a row for each link, by a label `nvlink` or by names such as `…_L5`, these rows count. Of the
-sum of all links only what exceeds them counts. Kinds overlap, so do not add them up: a bad packet may also be a
-malformed one, and a failed recovery is also a recovery.
-
-A single replay harms nobody, though most healthy links have none. It makes the GPU `degraded` for the hour, which is a
-warning of `doctor` (exit code 0 without `--strict`) and no alert. [GpuLinkErrors](alerts.md#gpulinkerrors) fires only
-for more errors.
+If an error counter of NVLink grows, the GPU is `degraded` for an hour, and `doctor` names the link. The alert
+[GpuLinkErrors](alerts.md#gpulinkerrors) needs more than a single replay. `pod_gpu_link_errors_total` counts the errors
+for the pods that held the GPU, by `kind`. Where the page has a row for each link, the sum of
+all links adds only what exceeds these rows. Do not add kinds up: they overlap.
 """
 _LINK_STATES = """
 ## Links as they are
 
-NVML says whether each NVLink is up, and to which GPU or switch it leads (`--nvml.mode`). A page says whether it is up
-if it has `DCGM_FI_DEV_NVLINK_GET_STATE`, which needs a dcgm-exporter that writes a row for each link.
+NVML says whether each NVLink is up (`--nvml.mode`); so does a page with `DCGM_FI_DEV_NVLINK_GET_STATE` by link.
 
-A link is down if it was up before, since the exporter started, or if the same link is up on every other GPU of the
-model on the node. So a card without a bridge is well, and so is a GPU that is cut into MIG instances. If no GPU of the
-node has a link up, NVLink is switched off, and no link is called down.
-
-`…_MAX_LINK_WIDTH` and `…_MAX_LINK_GEN` are what card and slot can do together. A card with fewer lanes is `degraded`,
-also if it had fewer from the start: it may not sit well in its slot. If the slot itself can do less than the card,
-nothing is wrong. Then `doctor` and `kubectl gpu why` say that another slot would be faster. They know it from NVML, or
-from another GPU of the model.
-
-PCIe lowers its generation while a GPU is idle. So a low generation counts only while the GPU is active for 10 % or
-more.
+- A link counts as *down* only if it was up earlier, since the exporter started, or if it is up on every other GPU of
+  the model on the node. If no GPU of the node has a link up, NVLink is switched off, and no link is down.
+- `…_MAX_LINK_WIDTH` and `…_MAX_LINK_GEN` are what card and slot can do together. A card with fewer lanes is `degraded`:
+  it may sit badly in its slot. If only the slot is slower than the card, `doctor` and `kubectl gpu why` say so.
+- PCIe lowers its generation while a GPU is idle, so it counts only at 10 % activity or more.
 """
 
 
-def _link_kinds() -> Iterator[tuple[str, ...]]:
-    families: defaultdict[str, list[str]] = defaultdict(list)
-    for name, counter in LINK_COUNTERS.items():
-        if not counter.link:
-            families[counter.kind].append(name.decode())
-    for kind, words in KINDS.items():
-        names = ", ".join(code(name.removeprefix("DCGM_FI_DEV_")) for name in families[kind])
-        yield code(kind), words.plural, "yes" if words.is_fault else "no", names
-
-
-_SOURCES = {
-    **dict.fromkeys(("row-remap-pending", "row-remap-failed", "page-pending"), "NVIDIA's GPU memory error management"),
-    **dict.fromkeys(("hot", "power", "slowdown"), "nvml.h, nvmlClocksEventReason…"),
-    "ecc": "DCGM's health watch of memory",
-    **dict.fromkeys(("nvlink-recovery", "nvlink-fatal"), "dcgm_structs.h, DCGM_GPU_NVLINK_ERROR_…"),
-}
-
-
-def _row(reason: HealthReason, condition: str, source: str) -> tuple[str, ...]:
-    return condition, code(reason.verdict), code(reason.reason), prose(reason.remedy), source
+def _link_kinds() -> str:
+    """The kinds of errors in two lists."""
+    faults = ", ".join(code(kind) for kind, words in KINDS.items() if words.is_fault)
+    others = ", ".join(code(kind) for kind, words in KINDS.items() if not words.is_fault)
+    return f"- These kinds degrade the GPU: {faults}.\n- These do not: {others}."

@@ -47,7 +47,7 @@ DEGRADED_SECONDS = 3_600.0
 RECOVERY_CHANGED = 154
 MOST_STANDING = 256
 _ACTION = re.compile(r" to 0x([0-9a-f]{1,8})\b", re.IGNORECASE)
-_SLOT = "look at the kernel's log (dmesg | grep AER); if it comes back, have the GPU and its slot looked at"
+_SLOT = "look at the kernel's log (dmesg | grep AER); if it comes back, have the GPU and its slot checked"
 OF_KIND = {
     ("lost", ""): HealthReason("fell-off-bus", "fallen off the bus", XIDS[79].remedy, "gone"),
     ("pcie", "fatal"): HealthReason("pcie", "fatal error of PCI Express", _SLOT, "failing"),

@@ -26,7 +26,7 @@ LATELY_SECONDS = 3_600.0
 # errors within this time are kept as one number, so that an hour has few
 _TOGETHER_SECONDS = 300.0
 _MOST_NAMED = 3
-_REMEDY = "look at nvidia-smi nvlink -e and at the switch; if they go on, reset the GPU, and check the link"
+_REMEDY = "look at nvidia-smi nvlink -e and at the switch; if errors go on, reset the GPU, and check the link"
 NVLINK_ERRORS = HealthReason("nvlink", "errors of NVLink within the last hour", _REMEDY, "degraded")
 """The reason of a GPU whose links have errors. Its message goes on with the links and their errors."""
 Counters = Mapping[str, int]  # by `counter_name`

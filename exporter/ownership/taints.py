@@ -30,8 +30,8 @@ EFFECTS: Mapping[str, HealthReason] = {
     "NoSchedule": HealthReason("taint", "its DRA driver keeps new pods away from it", _ASK, "degraded"),
 }
 _LOOK = (
-    "look at nvidia-smi and at the kernel's log on the node (dmesg | grep -e NVRM -e Xid); drain the node and"
-    " restart it, then restart the DRA driver's pod, which keeps its taints as long as it runs"
+    "look at the kernel's log (dmesg | grep -e NVRM -e Xid) and at nvidia-smi on the node; drain the node and"
+    " restart it, then restart the DRA driver's pod, which keeps its taints while it runs"
 )
 ONE_GPU_LOST = HealthReason("taint", "NVIDIA's DRA driver has lost it (gpu-lost)", _LOOK, "gone")
 SOME_GPU_LOST = HealthReason(
@@ -40,7 +40,7 @@ SOME_GPU_LOST = HealthReason(
 UNWATCHED = HealthReason(
     "taint",
     "NVIDIA's DRA driver cannot watch it (unmonitored), and no source has read it",
-    "let dcgm-exporter or NVML read it (--dcgm.url, --nvml.mode); the driver's log on the node says why it cannot",
+    "let dcgm-exporter or NVML read it (--dcgm.url, --nvml.mode); the DRA driver's log on the node says why it cannot",
     "unknown",
 )
 TaintsOfDevices = Mapping[DeviceKey, Sequence[Taint]]

@@ -77,7 +77,9 @@ async def test_what_dcgm_finds_is_in_all_that_people_look_at(node: SimulatedNode
     await until(are_as_dcgm_finds, why=lambda: seen)
     objects = json.loads((await exporter.get("/container/metrics"))[1])
     reasons = {(each["device_uuid"], each.get("mig_instance_id", "")): each["health_reasons"] for each in objects}
-    assert any("DCGM finds a failure of the whole GPU: an error of memory" in why for why in reasons[first.uuid, ""])
+    assert any(
+        "DCGM finds a failure of the whole GPU: an uncontained memory error" in why for why in reasons[first.uuid, ""]
+    )
     assert reasons[cut.uuid, "1"] == reasons[cut.uuid, "7"]
     page = (await exporter.get("/"))[1]
     assert "DCGM finds a failure of memory: a row of memory could not be remapped" in page

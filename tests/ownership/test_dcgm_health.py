@@ -72,13 +72,13 @@ def of(said: Said) -> DeviceVerdict:
             {"MEM": ("DCGM_FR_VOLATILE_DBE_DETECTED", "20")},
             "failing",
             "dcgm-volatile-dbe-detected",
-            "DCGM finds a failure of memory: uncorrected errors of memory (DCGM_FR_VOLATILE_DBE_DETECTED)",
+            "DCGM finds a failure of memory: uncorrected memory errors (DCGM_FR_VOLATILE_DBE_DETECTED)",
         ),
         (
             {"THERMAL": ("DCGM_FR_CLOCK_THROTTLE_THERMAL", "10")},
             "degraded",
             "dcgm-clocks-event-thermal",
-            "DCGM warns of temperature: its clocks were lowered for heat within the last minute (DCGM_FR_CLOCKS_EVENT",
+            "DCGM warns of temperature: heat lowered its clocks within the last minute (DCGM_FR_CLOCKS_EVENT",
         ),
         # nobody else says it: ALL is the GPU as a whole
         (
@@ -92,14 +92,14 @@ def of(said: Said) -> DeviceVerdict:
             {"THERMAL": ("DCGM_FR_CLOCKS_EVENT_THERMAL", "10")},
             "degraded",
             "dcgm-clocks-event-thermal",
-            "lowered for heat",
+            "heat lowered its clocks",
         ),
         # what dcgm-exporter writes of an error that its go-dcgm has no name for: the number in dcgm_errors.h
         (
             {"ALL": ("DCGM_FR_UNKNOWN(131)", "10")},
             "degraded",
             "dcgm-contained-error",
-            "a program stopped at an error of memory",
+            "a contained memory error stopped a program",
         ),
         ({"ALL": ("DCGM_FR_UNKNOWN(999)", "20")}, "failing", "dcgm", "error 999 of DCGM"),
         # an error that no health watch of today has
