@@ -101,8 +101,8 @@ class KedaPort:
             raise ConfigError("--keda.listen-address cannot change while the exporter runs: restart it")
         if self.server is not None and web.tls != self.tls:
             raise ConfigError(
-                "tls_server_config of --web.config.file cannot change while --keda.listen-address is open, but for the"
-                " content of its files: restart the exporter"
+                "while --keda.listen-address is open, tls_server_config of --web.config.file cannot change, only the"
+                " content of the files that it names: restart the exporter"
             )
 
     def use_certificates(self) -> None:

@@ -99,5 +99,5 @@ def _target(item: Object, namespace: str, name: str) -> ScaledObjectTarget:
     target = reference.get("name")
     if not isinstance(target, str) or not is_object_name(target) or not isinstance(kind, str) or not kind.isalnum():
         message = f"ScaledObject {namespace}/{name} names no workload in spec.scaleTargetRef"
-        raise Malformed("garbage", message, remedy="give it the name, and the kind where it is no Deployment")
+        raise Malformed("garbage", message, remedy="give it the name, and the kind unless it is a Deployment")
     return ScaledObjectTarget(kind, target)

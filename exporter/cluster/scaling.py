@@ -149,7 +149,7 @@ def check_metric(metric: str) -> None:
     hint = "" if not metric.startswith("pod_gpu_") else "; for another family ask a Prometheus server"
     raise Unanswerable(
         HTTPStatus.BAD_REQUEST,
-        f"{metric!r} is no numeric field of /container/metrics, nor a family that a container has a value of by itself:"
+        f"{metric!r} is no numeric field of /container/metrics, nor a family that is measured of each container:"
         f" there are {', '.join(close)}{hint}",
     )
 

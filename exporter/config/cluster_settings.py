@@ -47,12 +47,12 @@ class ClusterSettings:
             "[NAME=]URL such as gpu-1=http://10.0.0.1:9400, without a user or a query",
             "[NAME=]URL",
         ),
-        "A node's exporter, and the node's name where it is known.",
+        "A node's exporter, and the node's name if you know it.",
     )
     service: tuple[str, str] | None = optional(
         "cluster.service",
         SettingKind(parsers.namespaced_name, "NAMESPACE/NAME", "NAMESPACE/NAME"),
-        "The Service of the node exporters: every address of its EndpointSlices is asked.",
+        "The Service of the node exporters. The role asks each address of its EndpointSlices.",
     )
     selector: tuple[tuple[str, str], ...] | None = optional(
         "cluster.selector",
@@ -61,12 +61,12 @@ class ClusterSettings:
             "labels such as app.kubernetes.io/name=pod-gpu-metrics-exporter, comma-separated",
             "LABELS",
         ),
-        "The labels of the node exporters' pods: every such pod is asked.",
+        "The labels of the node exporters' pods. The role asks each such pod.",
     )
     namespace: str | None = optional(
         "cluster.namespace",
         SettingKind(parsers.namespace, "a namespace's name", "NAMESPACE"),
-        "Where --cluster.selector finds pods: whoever makes pods there is believed. Default: this pod's own.",
+        "The namespace of these pods. Whoever may create pods there is believed. Default: this pod's own.",
     )
     port: str | None = optional(
         "cluster.port",
@@ -77,12 +77,12 @@ class ClusterSettings:
     prometheus_url: str | None = optional(
         "cluster.prometheus",
         SettingKind(parsers.base_url, "a URL such as http://prometheus:9090, without a user or a query", "URL"),
-        "Prometheus, Thanos or Mimir, which is asked in place of the node exporters.",
+        "Prometheus, Thanos or Mimir. The role asks it in place of the node exporters.",
     )
     prometheus_matchers: str | None = optional(
         "cluster.prometheus-matchers",
         SettingKind(parsers.matchers, 'matchers of PromQL such as cluster="a",env!="test"', "MATCHERS"),
-        "Which of Prometheus' node exporters count, where it knows those of several clusters.",
+        "Which node exporters count, if Prometheus scrapes several clusters.",
     )
     prometheus_labels: tuple[str, str, str] | None = optional(
         "cluster.prometheus-labels",
@@ -92,22 +92,22 @@ class ClusterSettings:
     interval_seconds: float = setting(
         "cluster.interval",
         POSITIVE_DURATION,
-        "How often each node exporter, or Prometheus, is asked, whoever asks here.",
+        "How often the role asks each node exporter, or Prometheus.",
         default="10s",
     )
     timeout_seconds: float = setting(
-        "cluster.timeout", POSITIVE_DURATION, "How long an answer may take. Of Prometheus: 10s.", default="2s"
+        "cluster.timeout", POSITIVE_DURATION, "How long an answer may take. For Prometheus: 10s.", default="2s"
     )
     max_age_seconds: float = setting(
         "cluster.max-age",
         POSITIVE_DURATION,
-        "An answer that is older does not count: its node is missing. Of Prometheus' last scrape: 90s.",
+        "A node whose last answer is older is missing. For Prometheus' last scrape: 90s.",
         default="30s",
     )
     max_bytes: int = setting(
         "cluster.max-bytes",
         NUMBER,
-        "The largest answer, in bytes after decompression. Of Prometheus: 67108864.",
+        "The largest answer, in bytes after decompression. For Prometheus: 67108864.",
         default="4194304",
     )
     http_config_file: str | None = optional(

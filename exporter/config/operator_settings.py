@@ -24,22 +24,24 @@ class OperatorSettings:
     """
 
     namespaces: tuple[str, ...] = several(
-        "operator.namespace", _NAMESPACE, "Where custom resources are looked after. Default: everywhere."
+        "operator.namespace",
+        _NAMESPACE,
+        "The namespaces of the GPUExporters and GPUAutoscalers that it keeps. Default: all.",
     )
     exporter_image: str | None = optional(
         "operator.exporter-image",
         _IMAGE,
-        "The image of exporters whose GPUExporter names none. Default: pod-gpu-metrics-exporter of this version.",
+        "The exporters' image, if a GPUExporter names none. Default: pod-gpu-metrics-exporter of this version.",
     )
     dcgm_image: str | None = optional(
         "operator.dcgm-image",
         _IMAGE,
-        "The image of dcgm-exporter where a GPUExporter names none. Default: that of daemonset.yaml.",
+        "The image of dcgm-exporter, if a GPUExporter names none. Default: that of daemonset.yaml.",
     )
     leader_election: Literal["on", "off"] = setting(
         "operator.leader-election",
         one_of("on", "off"),
-        "Whether it works only while it holds a lease, so that of several replicas one does.",
+        "Whether it works only while it holds a lease, so that only one of several replicas works.",
         default="on",
     )
     lease_namespace: str | None = optional(
@@ -54,13 +56,13 @@ class OperatorSettings:
     lease_seconds: float = setting(
         "operator.lease-duration",
         POSITIVE_DURATION,
-        "How long a replica that is gone without a word keeps the others from working; whole seconds.",
+        "How long after a replica has crashed another one takes over, in whole seconds.",
         default="15s",
     )
     interval_seconds: float = setting(
         "operator.interval",
         POSITIVE_DURATION,
-        "How often it looks whether KEDA's and the Prometheus operator's kinds have come or gone.",
+        "How often it looks for the kinds of KEDA and the Prometheus operator.",
         default="5s",
     )
 

@@ -15,13 +15,13 @@ from exporter.operator.operator import OPERATOR
 _HELP = Help(
     says="Keep what GPUExporters and GPUAutoscalers of a Kubernetes cluster describe.",
     groups={
-        "What it looks after": {
-            "--operator.namespace": "Where. Default: everywhere",
-            "--operator.exporter-image": "The image of exporters",
+        "What it keeps": {
+            "--operator.namespace": "Only these. Default: all namespaces",
+            "--operator.exporter-image": "The exporters' image",
             "--operator.dcgm-image": "The image of dcgm-exporter",
         },
         "Several replicas": {
-            "--operator.leader-election": "Whether one of them works at a time",
+            "--operator.leader-election": "Whether only one works at a time",
             "--operator.lease-namespace": "Where the lease is",
         },
         "The operator itself": {

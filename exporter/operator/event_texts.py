@@ -64,7 +64,7 @@ def _of_changes(old: AnyObject, new: AnyObject, changes: Sequence[ObjectChange])
         generation = number(new, "observedGeneration")
         why = f"for generation {generation} of the spec"
         if generation == number(old, "observedGeneration"):
-            why = "not all was as it is wanted"
+            why = "something was not as wanted"
         yield Event("Normal", "Applied", "Apply", f"{'; '.join(written)}: {why}")
     for change in changes:
         if change.by:

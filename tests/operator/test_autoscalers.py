@@ -123,7 +123,7 @@ TROUBLES = {
     "another HPA": Case(
         {"scalers": [by_hand("HorizontalPodAutoscaler", "mine")]},
         "TargetScaledByOther",
-        ("spec.scaleTargetRef: HorizontalPodAutoscaler mine, which is no GPUAutoscaler's,", "delete one"),
+        ("spec.scaleTargetRef: HorizontalPodAutoscaler mine, which no GPUAutoscaler made,", "delete one"),
     ),
     "another ScaledObject": Case(
         {"scalers": [by_hand("ScaledObject", "mine", {"name": "trainer"})]},

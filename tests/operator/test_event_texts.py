@@ -67,7 +67,7 @@ def test_what_was_written_is_one_event_that_says_why() -> None:
         " deleted PodMonitor gpu: for generation 2 of the spec",
     )
     (event,) = events_of(status(2), status(2), changes[:1])
-    assert event.note == "created DaemonSet gpu: not all was as it is wanted"
+    assert event.note == "created DaemonSet gpu: something was not as wanted"
 
 
 def test_what_somebody_else_edited_is_told_with_who_it_was() -> None:

@@ -45,10 +45,10 @@ def test_what_is_no_trouble(of: Object) -> None:
         ("401 Unauthorized", "refuses it", "spec.imagePullSecrets"),
         ("dial tcp: lookup nvcr.io: no such host", "cannot be reached from the node", "registry"),
         ("dial tcp 10.0.0.1:443: i/o timeout", "cannot be reached from the node", "registry"),
-        ("toomanyrequests: You have reached your pull rate limit", "asks for patience", ""),
+        ("toomanyrequests: You have reached your pull rate limit", "limits how often", ""),
         ("no space left on device", "disk is full", "make room"),
         ("no match for platform in manifest", "architecture", ""),
-        ('Back-off pulling image "x"', "cannot be had -> is its name right", "spec.imagePullSecrets"),
+        ('Back-off pulling image "x"', "cannot be pulled -> is its name right", "spec.imagePullSecrets"),
     ],
 )
 def test_an_image_that_cannot_be_had(told: str, why: str, remedy: str) -> None:

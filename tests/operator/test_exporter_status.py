@@ -188,8 +188,8 @@ def test_the_whole_status_of_a_node_whose_dcgm_is_down() -> None:
                 "type": "Progressing",
                 "status": "False",
                 "reason": "RolledOut",
-                "message": "every node that is to have an exporter has what is wanted now; a change of collectors,"
-                " sharing, labels, nvml or probe reaches its pod within two minutes",
+                "message": "every chosen node has the newest exporter; a change of collectors, sharing, labels, nvml or"
+                " probe reaches its pod within two minutes",
                 **since,
             },
             {

@@ -35,7 +35,7 @@ def test_what_stands_in_the_way_is_named() -> None:
     service = {"kind": "Service", "metadata": {"name": "gpu"}}
     status = of(obstacles=[in_the_way(service), no_counters("mine", "list.csv", is_there=True)])
     assert says(status, "Degraded") == ("True", "NotOurs")
-    assert "there is a Service gpu that is not of this GPUExporter" in message(status, "Degraded")
+    assert "there is a Service gpu that is not this GPUExporter's; it is left alone" in message(status, "Degraded")
     assert "the ConfigMap mine of spec.collectors.configMap has no key list.csv" in message(status, "Degraded")
     assert "mine of spec.collectors.configMap is not there" in no_counters("mine", "x", is_there=False).message
 

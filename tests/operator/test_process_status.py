@@ -133,7 +133,7 @@ def test_the_younger_exporter_of_a_node_does_not_roll_out_there(
         until(lambda key=key: condition(api, key, "Ready")["reason"] == "Overlaps", why=lambda: operator.told)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         until(lambda key=key: events(api, key).get("Overlaps"))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     until(lambda: pods_on(api, namespace) == ["a young", "b old"], why=lambda: pods_on(api, namespace))
-    assert f"GPUExporter {namespace}/old, which is older," in condition(api, wide, "Degraded")["message"]
+    assert f"the older GPUExporter {namespace}/old chooses" in condition(api, wide, "Degraded")["message"]
     until(lambda: status(api, same).get("nodesWanted") == 0, why=lambda: api.get(same))
     for gone in (old, wide):
         api.remove(gone)

@@ -25,7 +25,7 @@ SERVICE_LABEL = "kubernetes.io/service-name"
 USUAL_PORTS = ("metrics", "http-metrics", "http")
 # Several times the nodes that are asked (sources/exporters). A slice has at most 1,000 endpoints.
 MOST_FOUND = 20_000
-MEANWHILE = "the exporters that are known are asked, and no new one is found"
+MEANWHILE = "the known exporters are still asked, but no new one is found"
 MANIFEST = "deploy/cluster.yaml"
 
 
@@ -102,8 +102,7 @@ class ExporterPlaces(ListWatch):
             raise Malformed(
                 "oversize",
                 f"{self.looked_for} names {count} exporters; at most {MOST_FOUND} are read",
-                remedy="is it the node exporters alone that it selects? Very large clusters are asked by way of"
-                " --cluster.prometheus",
+                remedy="does it select node exporters only? For a very large cluster, use --cluster.prometheus",
             )
         self._places_of = places_of
         self._count = count
@@ -168,7 +167,9 @@ def read_slice(item: Object, wanted: str) -> Sequence[NamedPlace]:
                 address=Address(host=host, port=port) if port else None,
                 # a pod with addresses of both families is asked by IPv4
                 rank=(not port, is_ending, not is_ready, kind, host),
-                caution=caution if port else "its Service has no port that is named metrics, or as --cluster.port says",
+                caution=caution
+                if port
+                else "its Service has no port of the name metrics, or of the name in --cluster.port",
             )
         )
     return places

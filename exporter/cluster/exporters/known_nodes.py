@@ -36,8 +36,8 @@ _NAMED = 5
 _NOT_ASKED = Trouble("missing", "its exporter has not answered yet", "it is being asked; look again in some seconds")
 _LOST = Trouble(
     "oversize",
-    f"its answer is the largest of all, which are more than {MOST_KEPT_BYTES} bytes together",
-    "look at what that address answers to curl; a cluster as large as that is better asked by --cluster.prometheus",
+    f"all answers together are more than {MOST_KEPT_BYTES} bytes, and its answer is the largest",
+    "look at what that address answers to curl; for a cluster as large as that, use --cluster.prometheus",
 )
 
 
@@ -110,7 +110,7 @@ class KnownExporters:
         why = failed[0].failure
         names = listed([entry.node or entry.key for entry in failed], _NAMED)
         they = f"{len(failed)} of {len(self.entries)} node exporters do not answer as they should"
-        message = f"{they}: {names}; of the first: {why.message}"
+        message = f"{they}: {names}; the first one: {why.message}"
         if len(failed) < len(self.entries):
             return None, replace(why, message=message)
         return SourceError(why.reason, message, remedy=why.remedy), None

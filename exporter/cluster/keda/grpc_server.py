@@ -143,12 +143,12 @@ def check_fits(tls: ServerTls) -> None:
     for key in ("min_version", "max_version"):
         if getattr(tls, key) != getattr(_PLAIN, key):
             raise ConfigError(
-                f"--keda.listen-address: {key} of --web.config.file cannot be kept over gRPC, which speaks TLS 1.2 and"
+                f"--keda.listen-address: {key} of --web.config.file has no effect on gRPC, which speaks TLS 1.2 and"
                 " 1.3; leave it out"
             )
     if tls.ciphers:
         raise ConfigError(
-            "--keda.listen-address: cipher_suites of --web.config.file cannot be kept over gRPC; leave them out"
+            "--keda.listen-address: cipher_suites of --web.config.file have no effect on gRPC; leave them out"
         )
 
 

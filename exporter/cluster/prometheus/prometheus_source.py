@@ -62,8 +62,8 @@ _PEER = Peer(
 _NOT_ASKED = Trouble("missing", "Prometheus has not answered yet", "it is being asked; look again in some seconds")
 _NO_NODE = Trouble(
     "missing",
-    'there is no node exporter: Prometheus has no target with metrics_path="/gpu/metrics" (of those that'
-    " --cluster.prometheus-matchers leaves)",
+    'there is no node exporter: Prometheus has no target with metrics_path="/gpu/metrics" (among those'
+    " that --cluster.prometheus-matchers selects)",
     "scrape the node exporters as deploy/prometheus does, with the labels metrics_path and node",
 )
 
@@ -211,8 +211,8 @@ class Prometheus(AskedSource):
             or Trouble(
                 "stale",
                 f"its last scrape is {age:.0f} s old, and --cluster.max-age is {self._max_age_seconds:g} s",
-                "is the server that scrapes it down, or behind? --cluster.max-age takes twice the scrape interval and"
-                " more",
+                "is the server that scrapes it down, or behind? --cluster.max-age should be more than twice the scrape"
+                " interval",
             ),
         )
 
@@ -223,5 +223,5 @@ class Prometheus(AskedSource):
             return None
         why = missing[0].trouble
         names = listed([node.name for node in missing], _NAMED)
-        message = f"{len(missing)} of {len(self._views)} nodes are missing: {names}; of the first: {why.message}"
+        message = f"{len(missing)} of {len(self._views)} nodes are missing: {names}; the first one: {why.message}"
         return replace(why, message=message)

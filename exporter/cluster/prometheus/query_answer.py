@@ -81,7 +81,7 @@ def _judge(members: AnyObject) -> None:
         first = warnings[0] if type(warnings) is list and warnings else warnings
         raise Malformed(
             "truncated",
-            "its answer may be a part of the truth, so it counts as none; it warns:"
+            "its answer may be incomplete, so it does not count; it warns:"
             f" {one_line(first or 'the answer is partial', _MOST_TOLD_CHARS)}",
             remedy="look at that server, and at the stores and servers that it asks in its turn (Thanos: /stores)",
         )

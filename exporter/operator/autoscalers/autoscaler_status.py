@@ -188,8 +188,8 @@ _REMEDIES = {
     "FailedGetPodsMetric": "see that prometheus-adapter runs with deploy/prometheus-adapter/values.yaml, and that"
     " Prometheus scrapes the node exporters (deploy/prometheus)",
     "FailedGetExternalMetric": "see that the cluster role answers KEDA at {address} (deploy/cluster.yaml with the lines"
-    " of KEDA's); its log has the reason, too",
-    "ScalingDisabled": "scale the workload to one pod or more by hand: at 0 a HorizontalPodAutoscaler rests",
+    " for KEDA); its log has the reason, too",
+    "ScalingDisabled": "scale the workload to one pod or more by hand: at 0 a HorizontalPodAutoscaler does nothing",
     "AmbiguousSelector": "delete the other HorizontalPodAutoscaler, or make the selectors of the workloads differ",
     "FailedGetScale": "see that the workload is there, and that its kind has the subresource scale",
     "TriggerError": "see that the cluster role answers KEDA at {address}; KEDA leaves the replicas as they are",

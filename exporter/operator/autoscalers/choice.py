@@ -158,7 +158,7 @@ def _scaled_by_other(spec: GPUAutoscalerSpec, uid: str, there: NamespaceObjects,
     if rival:
         by = f"{kinds.GPU_AUTOSCALER.name} {name_of(rival)}, which is older,"
     elif scalers.foreign:
-        by = f"{_called(scalers.foreign[0])}, which is no GPUAutoscaler's,"
+        by = f"{_called(scalers.foreign[0])}, which no GPUAutoscaler made,"
     else:
         return None
     return at(

@@ -47,7 +47,11 @@ _WHY_NO_IMAGE = (
         "the registry cannot be reached from the node",
         "let the node reach the registry, or name an image of one that it reaches",
     ),
-    (r"toomanyrequests|rate limit|429", "the registry asks for patience", "name an image of another registry"),
+    (
+        r"toomanyrequests|rate limit|429",
+        "the registry limits how often it is asked",
+        "name an image of another registry",
+    ),
     (r"no space left", "the node's disk is full", "make room on the node"),
     (r"no match for platform|exec format", "it is not for the node's architecture", "name an image that is"),
 )
@@ -194,7 +198,7 @@ def _crashed(ended: AnyObject, called: str, name: str) -> Trouble:
 
 def _no_image(reason: str, container: AnyObject, called: str, message: str) -> Trouble:
     image = one_line(text(container, "image"), _MOST_TOLD_CHARS)
-    cannot = f"the image {image} of container {called} cannot be had"
+    cannot = f"the image {image} of container {called} cannot be pulled"
     for fits, why, remedy in _WHY_NO_IMAGE:
         if re.search(fits, message[: 4 * MOST_CHARS], re.IGNORECASE):
             return Trouble(reason, f"{cannot}: {why}", remedy)

@@ -46,8 +46,7 @@ def in_the_way(item: AnyObject) -> Trouble:
     is_account = text(item, "kind") == SERVICE_ACCOUNT.name
     return Trouble(
         "NotOurs",
-        f"there is a {text(item, 'kind')} {name_of(item)} that is not of this"
-        " GPUExporter, and is left alone"
+        f"there is a {text(item, 'kind')} {name_of(item)} that is not this GPUExporter's; it is left alone"
         + (": no rights are given to it, and the DaemonSet stays as it is" if is_account else ""),
         "delete or rename it, or give the GPUExporter another name",
     )
@@ -60,8 +59,8 @@ def overlap(older: Key, node: str) -> Trouble:
     """
     return Trouble(
         "Overlaps",
-        f"GPUExporter {older.namespace}/{older.name}, which is older, chooses nodes of this one, such as {node}"
-        ": this one leaves it all nodes that its spec.nodeSelector selects, since both would count each GPU there",
+        f"the older GPUExporter {older.namespace}/{older.name} chooses nodes of this one, such as {node}, and gets all"
+        " nodes that its spec.nodeSelector selects: both would count each GPU there",
         "change spec.nodeSelector of one of the two, or delete one",
     )
 
@@ -84,8 +83,8 @@ NO_POD_MONITORS = Trouble(
 _MOST_NAMED = 5
 # these settings are in ConfigMaps, which the kubelet reads every minute or a little more
 _ROLLED_OUT = (
-    "every node that is to have an exporter has what is wanted now; a change of collectors, sharing, labels, nvml or"
-    " probe reaches its pod within two minutes"
+    "every chosen node has the newest exporter; a change of collectors, sharing, labels, nvml or probe reaches its pod"
+    " within two minutes"
 )
 
 
@@ -151,7 +150,7 @@ def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
         return Condition(
             "True",
             "NoNodes",
-            "no node is to have an exporter now -> if some should, look at their labels and taints, and at"
+            "no node is chosen -> if some should be, look at their labels and taints, and at"
             f" spec.nodeSelector and spec.tolerations{too_many}",
         )
     if rollout.is_done:
@@ -165,7 +164,7 @@ def readiness_of(rollout: Rollout, in_trouble: AbstractSet[str]) -> Condition:
     return Condition(
         "False",
         "RollingOut",
-        f"{rollout.updated if rollout.is_current else 0} of {rollout.wanted} nodes have what is wanted now, and"
+        f"{rollout.updated if rollout.is_current else 0} of {rollout.wanted} nodes have the newest exporter, and"
         f" {rollout.ready} are ready{too_many}",
     )
 

@@ -163,7 +163,7 @@ def test_what_is_said_of_a_round() -> None:
     assert odd is not None
     assert odd.message == (
         "7 of 8 node exporters do not answer as they should: b, c, d, e, f and 2 more;"
-        " of the first: nobody listens there"
+        " the first one: nobody listens there"
     )
     found.failed(found.entries["a"], REFUSED)
     error, odd = found.verdict()

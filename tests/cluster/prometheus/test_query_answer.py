@@ -75,7 +75,7 @@ def test_what_other_servers_put_around_it(text: str) -> None:
         (body([({"x": "\ud800"}, "1")]), "half a character"),
         (body([], warnings=["store 10.0.0.1 did not answer"]), "store 10.0.0.1 did not answer"),
         (body([], isPartial=True), "the answer is partial"),
-        (body([], warnings={"a": 1}), "a part of the truth"),
+        (body([], warnings={"a": 1}), "may be incomplete"),
     ],
 )
 def test_what_is_no_answer(text: bytes, says: str) -> None:
