@@ -235,6 +235,6 @@ class Programs:
             # the 1st, 2nd, 4th failure and so on are logged, so that programs cannot fill the log
             if reason in _COSTLY and self._failures[reason].bit_count() == 1:
                 process, file = self._users[key][0]
-                remedy = "see docs/cuda.md#the-cuda-probe, Limits; it is tried again once a minute"
+                remedy = "see docs/cuda.md#limits; it is tried again once a minute"
                 log.warning(_LEFT_OUT, reason=reason, pid=process.pid, file=file.path, remedy=remedy)
         self._failed[key] = failure
