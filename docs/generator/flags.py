@@ -72,8 +72,8 @@ def page() -> str:
         "## Commands",
         table(("command", ""), commands),
         "Without a command, `serve` runs. `--help` after a command shows what of its flags is used most and examples,"
-        " `--help-all` every flag; `--version` shows the version. What is answered to a wrong one:"
-        " [mistakes.md](mistakes.md).",
+        " `--help-all` every flag; `--version` shows the version. A wrong flag is answered with the"
+        " one that was meant ([examples](troubleshooting.md#it-does-not-start)).",
         "## Settings of a node's exporter",
         _OF_NODE,
         *_groups(node_settings.GROUPS),

@@ -1,4 +1,4 @@
-"""Forty typical mistakes, and what is answered: docs/mistakes.md is made of this file by `make golden`.
+"""Typical mistakes, and what is answered: `make golden` writes all answers into tests/data/mistakes.md.
 
 Each answer is one line and exit code 2, names what is wrong, and says what to do instead.
 """
@@ -21,9 +21,10 @@ from exporter.config.suggestions import closest, did_you_mean
 from tests.support import quick_yaml
 from tests.support.chart import helm, rendered_texts
 from tests.support.golden import Golden
-from tests.support.places import ROOT
+from tests.support.places import DATA, ROOT
 
-PAGE = ROOT / "docs" / "mistakes.md"
+ANSWERS = DATA / "mistakes.md"
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 PROGRAM = "pod-gpu-metrics-exporter"
 
 # what is typed behind the program's name, and the remedy
@@ -331,8 +332,19 @@ what is wrong, and what to do instead. A wrong environment name is a warning in 
 
 @pytest.mark.real
 @pytest.mark.usefixtures("nobody_may_read")
-def test_the_page_of_mistakes_has_the_answers(
+def test_the_answers_are_those_that_were_read(
     golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = "\n".join((INTRO, *rows(capsys, tmp_path), ""))
-    golden.holds(PAGE, page)
+    golden.holds(ANSWERS, page)
+
+
+# issue 28, part 1
+@pytest.mark.real
+def test_the_most_frequent_ones_stand_on_the_page_as_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    table = PAGE.partition("| typed | answered |\n|---|---|\n")[2].partition("\n\n")[0]
+    shown = dict(re.findall(r"^\| `([^`]+)`[^|]*\| `([^`]+)` \|$", table, re.MULTILINE))
+    assert len(shown) == len(table.splitlines()) >= 3
+    for typed, answered in shown.items():
+        said = answer(capsys, shlex.split(typed)) if typed in COMMAND_LINES else refusal(typed)
+        assert said.partition(" (see ")[0] == answered

@@ -111,7 +111,6 @@ def test_every_family_of_the_cluster_role_is_its_own_or_every_roles() -> None:
 
 
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))]
-PAGES.remove("docs/mistakes.md")  # which is about flags that there are not
 # flags of other programs, and groups of our own that a sentence names
 FOREIGN = {
     *("--build", "--build-arg", "--cap-drop", "--network", "--read-only", "--rm"),  # docker
