@@ -36,18 +36,20 @@ check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, i
 # A + begins the arguments of one pytest. The longest runs begin first; the last run has what no line names.
 LONG := tests/end_to_end
 HALF_OF_LONG := $(wildcard $(LONG)/test_[a-h]*.py)
-RUNS := + tests/faults \
-	+ tests/node \
-	+ $(HALF_OF_LONG) \
+HALF_OF_NODE := $(wildcard tests/node/test_[a-l]*.py)
+RUNS := + $(HALF_OF_LONG) \
 	+ $(filter-out $(HALF_OF_LONG),$(wildcard $(LONG)/test_*.py)) \
-	+ tests/rules \
-	+ tests/browser \
-	+ tests/operator \
-	+ tests/kubectl \
 	+ $(addprefix tests/,sources probe cuda allocated cluster hardware) \
-	+ $(addprefix tests/,cli doctor top web) \
 	+ $(addprefix tests/,accounts report simulator bundle) \
-	+ $(addprefix tests/,exposition fuzz outputs ownership)
+	+ $(filter-out $(HALF_OF_NODE),$(wildcard tests/node/test_*.py)) \
+	+ $(addprefix tests/,cli doctor top web) \
+	+ $(HALF_OF_NODE) \
+	+ tests/browser \
+	+ tests/faults \
+	+ $(addprefix tests/,exposition fuzz outputs ownership) \
+	+ tests/operator \
+	+ tests/rules \
+	+ tests/kubectl
 OF_IMAGE := tests/image
 test: $(VENV)/installed-dev  ## every test but those of the image; first it fetches Prometheus and others into .cache
 	@tests/get-real-components $(CACHE)/real

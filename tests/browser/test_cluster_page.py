@@ -22,7 +22,7 @@ NODES = 5
 def have_all_answered(base: str) -> bool:
     """Whether every node has answered."""
     try:
-        with urllib.request.urlopen(f"{base}/container/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{base}/container/metrics", timeout=30) as answer:
             return len({row["node_name"] for row in json.load(answer)}) == NODES
     except urllib.error.HTTPError:
         return False

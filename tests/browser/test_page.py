@@ -26,7 +26,7 @@ def node() -> Iterator[str]:
 
 async def objects(base: str) -> Any:
     def get() -> Any:
-        with urllib.request.urlopen(f"{base}/container/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{base}/container/metrics", timeout=30) as answer:
             return json.load(answer)
 
     return await asyncio.to_thread(get)

@@ -74,7 +74,7 @@ def cluster() -> Iterator[str]:
 async def objects(base: str) -> list[dict[str, Any]]:
     def get() -> Any:
         try:
-            with urllib.request.urlopen(f"{base}/container/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"{base}/container/metrics", timeout=30) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError:  # the cluster role has not asked any node yet
             return []

@@ -57,23 +57,23 @@ def jobs(targets: Iterable[Target]) -> Iterator[dict[str, Any]]:
         yield {**found, "static_configs": static}
 
 
-def in_short(expression: str) -> str:
-    """The same with WINDOW in place of 5 minutes."""
-    expression = expression.replace("[5m]", f"[{WINDOW}]").replace("offset 5m", f"offset {WINDOW}")
-    return expression.replace(" / 300", f" / {WINDOW[:-1]}")
+def in_short(expression: str, window: str = WINDOW) -> str:
+    """The same with a window of seconds in place of 5 minutes."""
+    expression = expression.replace("[5m]", f"[{window}]").replace("offset 5m", f"offset {window}")
+    return expression.replace(" / 300", f" / {window[:-1]}")
 
 
-def quick(folder: Path) -> list[Path]:
+def quick(folder: Path, window: str = WINDOW, evaluations_apart: str = EVALUATIONS_APART) -> list[Path]:
     """The rules, evaluated often, with a window that a test can wait for."""
     for path in FILES:
         text = path.read_text().replace("    interval: 1m\n", "")
-        text = in_short(text)
-        text = re.sub(r"(?<=  - name: )(\S+\n)", rf"\1    interval: {EVALUATIONS_APART}\n", text)
+        text = in_short(text, window)
+        text = re.sub(r"(?<=  - name: )(\S+\n)", rf"\1    interval: {evaluations_apart}\n", text)
         (folder / path.name).write_text(text)
     return [folder / path.name for path in FILES]
 
 
-async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack) -> list[Target]:
+async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack, looks_apart: str = "250ms") -> list[Target]:
     """The node, and an exporter in front of it for each of MODES, until the stack is closed."""
     await node.start()
     stack.push_async_callback(node.stop)
@@ -84,7 +84,7 @@ async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack) -> list[Targe
         "kubernetes_url": node.api_url,
         "inventory_file": str(node.inventory_file),
         "workload_labels": "app.kubernetes.io/name",
-        "accounting_interval": "250ms",
+        "accounting_interval": looks_apart,
     }
     settings = {mode: {"sharing": mode} for mode in SHARING} | {WITHOUT_OWNERS: {"labels_owners": "off"}}
     return [

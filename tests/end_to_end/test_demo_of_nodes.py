@@ -158,6 +158,6 @@ def test_top_shows_every_node_and_every_gpu(demo: Demo) -> None:
 
 def test_it_ends_cleanly(demo: Demo) -> None:
     demo.process.send_signal(signal.SIGINT)
-    _, rest = demo.process.communicate(timeout=20)
+    _, rest = demo.process.communicate(timeout=30)
     assert demo.process.returncode == 0
     assert "Traceback" not in rest

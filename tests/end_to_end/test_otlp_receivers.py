@@ -83,7 +83,7 @@ def collector(folder: Path) -> Iterator[tuple[str, str]]:
 def answers(base: str, path: str) -> bool:
     """Whether anybody answers there, whatever it says."""
     try:
-        urllib.request.urlopen(f"{base}{path}", timeout=5)
+        urllib.request.urlopen(f"{base}{path}", timeout=30)
     except urllib.error.HTTPError:
         return True
     except OSError:

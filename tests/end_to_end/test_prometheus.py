@@ -87,7 +87,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         *shipped_jobs(usual[7:], prefix="dishonored-", honor_labels=False),
         *(job(f"generated-{i}", f"/{i}", f"127.0.0.1:{pages.server_port}") for i in range(len(generated))),
     ]
-    with urllib.request.urlopen(f"{usual}/gpu/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{usual}/gpu/metrics", timeout=30) as answer:
         page = answer.read().decode()
     try:
         with prometheus(tmp_path_factory.mktemp("prometheus"), jobs) as server:
@@ -135,7 +135,7 @@ def test_nothing_was_dropped(scraped: Scraped) -> None:
     samples = sum(1 for line in scraped.page.splitlines() if not line.startswith("#"))
     for metric in ("scrape_samples_scraped", "scrape_samples_post_metric_relabeling"):
         assert [int(value) for _, value in scraped.query(f'{metric}{{job="gpu"}}')] == [samples]
-    with urllib.request.urlopen(f"{scraped.prometheus.base}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{scraped.prometheus.base}/metrics", timeout=30) as answer:
         own = answer.read().decode()
     dropped = re.findall(
         r"^prometheus_target_scrapes_sample_(duplicate_timestamp|out_of_order)_total (\d+)$", own, re.MULTILINE

@@ -140,7 +140,7 @@ def test_once(tmp_path: Path, drop: Path) -> None:
 )
 def test_wrong_arguments(tmp_path: Path, drop: Path, arguments: list[str], says: str) -> None:
     ended = subprocess.run(
-        textfile(tmp_path / "dcgm.prom", drop, *arguments), check=False, capture_output=True, text=True, timeout=20
+        textfile(tmp_path / "dcgm.prom", drop, *arguments), check=False, capture_output=True, text=True, timeout=30
     )
     assert ended.returncode in (1, 2)
     assert says in ended.stderr.splitlines()[-1]

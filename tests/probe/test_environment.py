@@ -55,7 +55,7 @@ def running(*command: str | Path, value: str | bytes | None = None) -> Iterator[
         assert program.stdout
         assert program.stdout.read(1) == b"\n"
         yield program.pid
-        program.communicate(b"\n", timeout=10)
+        program.communicate(b"\n", timeout=30)
 
 
 def python(code: str, value: str | bytes | None = None) -> str | None:

@@ -96,7 +96,7 @@ def container(
         (proc / str(process.pid)).symlink_to(f"/proc/{process.pid}")
         yield process
     finally:
-        process.communicate(timeout=10)
+        process.communicate(timeout=30)
 
 
 @pytest.fixture
@@ -189,6 +189,6 @@ def test_a_process_that_loads_cuda_after_it_was_looked_at(made: Path, files: Fil
         # a scan takes two seconds at most: on a busy machine it may leave some processes to the next ones
         assert any(process.pid in programs.scan().processes for _ in range(10))
         assert "cudart" in files.roles
-        process.communicate(timeout=10)
+        process.communicate(timeout=30)
     assert process.pid not in programs.scan().processes
     assert files.roles == []

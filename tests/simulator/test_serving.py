@@ -16,7 +16,7 @@ from exporter.simulator.serving import Serving
 async def test_a_connection_is_closed_in_whichever_turn_its_server_stops(turns: int) -> None:
     serving = Serving(web.Application(), drain_seconds=0.1)
     await serving.start("127.0.0.1", 0)
-    with socket.create_connection(serving.address, timeout=5) as client:
+    with socket.create_connection(serving.address, timeout=30) as client:
         for _ in range(turns):
             await asyncio.sleep(0)
         await serving.stop()

@@ -78,7 +78,7 @@ def started(
     folder: Path,
     jobs: Sequence[dict[str, Any]],
     scrapes_apart: str = "1s",
-    timeout: str = "1s",
+    timeout: str = "",
     rule_files: Sequence[Path] = (),
     program: Path | None = None,
     flags: Sequence[str] = (),
@@ -89,7 +89,11 @@ def started(
     """
     port = free_port()
     settings = {
-        "global": {"scrape_interval": scrapes_apart, "scrape_timeout": timeout, "evaluation_interval": scrapes_apart},
+        "global": {
+            "scrape_interval": scrapes_apart,
+            "scrape_timeout": timeout or scrapes_apart,
+            "evaluation_interval": scrapes_apart,
+        },
         "rule_files": [str(path) for path in rule_files],
         "scrape_configs": [*jobs],
     }

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-AT_ONCE = 2 * (os.cpu_count() or 1)
-"""Two for each processor: most tests wait half of their time for a program or a peer."""
+AT_ONCE = 3 * (os.cpu_count() or 1)
+"""Three for each processor: tests wait for most of their time, for a program or a peer."""
 SLOWEST = 10
 MOST_OF_A_NAME = 80
 ROOM_IN_MEMORY = 4 * 2**30

@@ -17,6 +17,7 @@ from typing import TypeVar, overload
 T = TypeVar("T")
 PATIENCE_SECONDS = 30.0  # half of what a test may take (pyproject.toml)
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.005, 0.1
+_LONGEST_AFTER_A_SLOW_LOOK_SECONDS = 1.0
 _TRIES = 5
 
 
@@ -37,12 +38,13 @@ async def until(
         AssertionError: it is not so within `seconds`.
     """
     for pause in _pauses(seconds, why):
+        began = time.monotonic()
         found = condition()
         if isawaitable(found):
             found = await found
         if found:
             break
-        await asyncio.sleep(pause)
+        await asyncio.sleep(_after_a_look(pause, time.monotonic() - began))
     return found
 
 
@@ -51,9 +53,10 @@ def wait_until(
 ) -> T:
     """The same without an event loop, for what programs and threads bring about."""
     for pause in _pauses(seconds, why):
+        began = time.monotonic()
         if found := condition():
             break
-        time.sleep(pause)
+        time.sleep(_after_a_look(pause, time.monotonic() - began))
     return found
 
 
@@ -65,6 +68,11 @@ def _pauses(seconds: float, why: Callable[[], object]) -> Iterator[float]:
         if time.monotonic() > ends:
             raise AssertionError(f"not within {seconds:g} s: {why()}")
         pause = min(pause * 1.2, _LONGEST_SECONDS)
+
+
+def _after_a_look(pause: float, took: float) -> float:
+    """The pause after a look that took so many seconds: a look that costs much is not taken all the time."""
+    return max(pause, min(2 * took, _LONGEST_AFTER_A_SLOW_LOOK_SECONDS))
 
 
 async def is_quick(ask: Callable[[], Awaitable[object]], seconds: float) -> bool:

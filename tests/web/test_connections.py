@@ -238,7 +238,7 @@ async def secure(simulated: SimulatedNode, files: Files) -> AsyncIterator[Export
 def shake(base: str, context: ssl.SSLContext) -> str:
     """What comes of a TLS connection and a request on it, on a thread of its own: the answer's first line, or ""."""
     host, _, port = base.partition("//")[2].rpartition(":")
-    plain = socket.create_connection((host, int(port)), timeout=5)
+    plain = socket.create_connection((host, int(port)), timeout=30)
     with plain, suppress(OSError), context.wrap_socket(plain, server_hostname=host) as wrapped:
         wrapped.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         return wrapped.recv(1000).decode().partition("\r")[0]

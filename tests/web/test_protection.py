@@ -508,10 +508,10 @@ async def test_healthcheck_speaks_tls_too(secure: Secure, files: Files, client_a
     address = exporter.base.removeprefix("https://")
     command = [sys.executable, "-m", "exporter", "healthcheck", f"--web.listen-address={address}"]
     run = await asyncio.to_thread(
-        subprocess.run, [*command, f"--web.config.file={files.path}"], capture_output=True, text=True, timeout=20
+        subprocess.run, [*command, f"--web.config.file={files.path}"], capture_output=True, text=True, timeout=30
     )
     assert (run.returncode, run.stderr) == (0, "")
-    without = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=20)
+    without = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30)
     assert without.returncode == 1
 
 
