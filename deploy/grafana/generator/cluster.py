@@ -37,18 +37,19 @@ def _hours(of: str) -> str:
 
 DASHBOARD = Dashboard(
     name="cluster",
-    says="How many GPUs there are, who holds them, and how much of what is held is used.",
+    says="How many GPUs there are, who holds them, and how much of them is used.",
     variables=[DATASOURCE, CLUSTERS, PRICE],
     rows=[
         Row(
             panels=[
                 stat("GPUs", "Physical GPUs of all nodes.", _CAPACITY),
-                stat("Held", "The part of the GPUs that pods hold now. Parts of a GPU count as such.",
+                stat("Held", "The part of all GPUs that pods hold now. A share or a MIG instance counts with its part.",
                      f"{_HELD} / {_CAPACITY}", PERCENT, FULL, most=1),
                 stat("Used of held", "How active the held GPUs are.", f"{_USED} / {_OBSERVED}", PERCENT, USE, most=1),
                 stat("Held but idle", "GPUs that are held while nothing runs on them (activity below 5 %).",
                      f"sum(cluster:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),
-                stat("Free, whole", "GPUs that work and that nobody holds any part of. A pod may need one.",
+                stat("Free, whole", "Healthy GPUs of which nobody holds a part. A pod that asks for a whole GPU "
+                     "needs one.",
                      f"sum({free(CLUSTER)})", GPUS),
                 stat("Power", "What all GPUs draw, held or not.",
                      f"sum(cluster:pod_gpu_energy_joules:rate5m{_IN})", WATTS),
@@ -61,13 +62,13 @@ DASHBOARD = Dashboard(
         Row(
             title="Over time",
             panels=[
-                lines("GPUs", "All GPUs, those that are held, and those that are used.",
+                lines("GPUs", "All GPUs, held GPUs and used GPUs.",
                       Query(_CAPACITY, "there are"), Query(_HELD, "held"), Query(_USED, "used"), unit=GPUS),
                 lines("Held by namespace", "GPUs that each namespace holds.",
                       Query(f"sum by (namespace) (namespace:pod_gpu_allocated_seconds:rate5m{_IN})", "{{namespace}}"),
                       unit=GPUS, stacked=True, links=from_series("namespace", namespace="namespace")),
-                lines("Used of held, by namespace", "0 to 1; above 1 where a pod's part of a shared GPU does more than "
-                      "its share, which is known where use is measured.",
+                lines("Used of held, by namespace", "0 to 1. With measured use it can exceed 1: a pod works more "
+                      "than its share of the GPU.",
                       Query(f"sum by (namespace) (namespace:pod_gpu_active_seconds:rate5m{_IN}) / "
                             f"sum by (namespace) (namespace:pod_gpu_observed_seconds:rate5m{_IN})", "{{namespace}}"),
                       unit=PERCENT, links=from_series("namespace", namespace="namespace")),

@@ -57,17 +57,19 @@ def _rate(family: str) -> str:
 
 DASHBOARD = Dashboard(
     name="gpu",
-    says="One GPU: what it and its MIG instances do, for which containers, and whether it is well.",
+    says="One GPU: what it and its MIG instances do, for which containers, and how healthy it is.",
     variables=[DATASOURCE, CLUSTER, NODE, GPU],
     rows=[
         Row(
             panels=[
-                stat("Containers", "How many hold it, or a part of it.", f'sum({devices("gpu|mig", CHOSEN)})'),
-                stat("Held", "Which part of it is held.", f"sum({once(f'pod_gpu_allocated_ratio{_IN}')})", PERCENT,
+                stat("Containers", "How many containers hold the GPU or a part of it.",
+                     f'sum({devices("gpu|mig", CHOSEN)})'),
+                stat("Held", "The part of the GPU that is held.",
+                     f"sum({once(f'pod_gpu_allocated_ratio{_IN}')})", PERCENT,
                      most=1),
-                stat("Active", "How much of the time something runs; of its MIG instances, the most active.",
+                stat("Active", "How much of the time something runs. With MIG, the most active instance.",
                      f'max({ratio("activity", CHOSEN)})', PERCENT, USE, most=1),
-                stat("Memory", "How much of its memory is used.", memory(CHOSEN, OF_GPU), PERCENT, FULL, most=1),
+                stat("Memory", "The used part of its memory.", memory(CHOSEN, OF_GPU), PERCENT, FULL, most=1),
                 stat("Power", "What it draws.", watts(CHOSEN, "cluster, node, UUID"), WATTS),
                 stat("Temperature", "Near 90 degrees it lowers its clocks.", level("temperature", CHOSEN, OF_GPU),
                      CELSIUS, WARM),
@@ -79,29 +81,30 @@ DASHBOARD = Dashboard(
         Row(
             title="For whom",
             panels=[
-                table("Containers", "Who holds it now, and how.", f"{_OWNER}, GPU_I_PROFILE, modelName, resource",
+                table("Containers", "Which containers hold the GPU now, and which part.",
+                      f"{_OWNER}, GPU_I_PROFILE, modelName, resource",
                       Column("Part of the GPU", parts(CHOSEN, _OWNER, f"{_OWNER}, GPU_I_PROFILE, modelName, resource"),
                              "short"), height=6),
                 lines("Held", "Which part of the GPU each container holds.",
                       Query(f"max by ({_OWNER}) (pod_gpu_allocated_ratio{_IN})", _ITS), unit=PERCENT, stacked=True),
                 lines("Used", "GPUs used by each container, as the accounts have it.",
                       Query(_rate("active_seconds"), _ITS), unit=GPUS, stacked=True),
-                lines("Power", "What it draws for each container; without a name, for nobody.",
+                lines("Power", "What the GPU draws for each container. Without a name: for nobody.",
                       Query(_rate("energy_joules"), _ITS), unit=WATTS, stacked=True),
-                lines("Memory, measured", "Of each container's processes, where NVML tells of them.",
+                lines("Memory, measured", "Memory of each container's processes. It needs measured use (NVML).",
                       Query(f"sum by ({_OWNER}) (pod_gpu_memory_used_bytes{_IN})", _ITS), unit="bytes", stacked=True),
             ],
         ),
         Row(
             title="What it does",
             panels=[
-                lines("Engines", "How much of the time each was at work: anything at all, multiprocessors, tensor "
-                      "pipes, memory. For a MIG instance, with its number.",
+                lines("Engines", "How much of the time each engine worked: any of them, multiprocessors, tensor "
+                      "pipes, memory. A MIG instance has its number.",
                       _ratio("activity", "any"), _ratio("sm", "multiprocessors"), _ratio("tensor", "tensor"),
                       _ratio("dram", "memory"), unit=PERCENT, most=1),
-                lines("Occupancy", "Resident warps as a part of the most that there can be.",
+                lines("Occupancy", "Resident warps, of the most possible.",
                       _ratio("occupancy", "warps"), unit=PERCENT, most=1),
-                lines("Memory", "How much of its memory is used.", Query(memory(CHOSEN), f"used {_DEVICE}"),
+                lines("Memory", "The used part of its memory.", Query(memory(CHOSEN), f"used {_DEVICE}"),
                       unit=PERCENT, most=1),
                 lines("Power", "What it draws, and its limit.",
                       Query(watts(CHOSEN, "cluster, node, UUID"), "drawn"),
@@ -122,7 +125,7 @@ DASHBOARD = Dashboard(
                 lines("Temperature", "Of the GPU, and of its memory.",
                       Query(level("temperature", CHOSEN, OF_GPU), "GPU"),
                       Query(level("memory temperature", CHOSEN, OF_GPU), "memory"), unit=CELSIUS, levels=WARM),
-                lines("Throttled", "How much of the time its clocks were lowered, by the reason.",
+                lines("Throttled", "How much of the time its clocks were lowered, by reason.",
                       Query(f"sum by (reason) ({_THROTTLED})", "{{reason}}"), unit=PERCENT),
                 lines("Memory errors", "Since the driver was loaded.",
                       Query(level("uncorrected", CHOSEN, OF_GPU), "uncorrected"),
@@ -131,8 +134,9 @@ DASHBOARD = Dashboard(
                 table("XIDs", "Errors that the driver reported in the time range.", "namespace, pod, xid",
                       Column("Errors", xids(CHOSEN, "namespace, pod, xid"), "short", BAD),
                       most_first="Errors", height=6),
-                table("Errors of links", "In the time range, with who held the GPU then. Without a link: of all its "
-                      "links. Kinds overlap: a replay repairs a CRC error.", "namespace, pod, link, kind",
+                table("Errors of links", "Errors in the time range, with the holder at that time. A row without a "
+                      "link counts all links. Kinds overlap: a replay repairs a CRC error.",
+                      "namespace, pod, link, kind",
                       Column("Errors", link_errors(CHOSEN, "namespace, pod, link, kind"), "short", BAD),
                       most_first="Errors", height=6),
             ],

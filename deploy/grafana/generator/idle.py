@@ -58,9 +58,10 @@ DASHBOARD = Dashboard(
     rows=[
         Row(
             panels=[
-                stat("Idle now", "GPUs that are held while nothing runs on them (activity below 5 %); parts of a GPU "
-                     "count as such.", f"sum(namespace:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),
-                stat("Idle of held", "The same as a part of what is held.",
+                stat("Idle now", "GPUs that are held while nothing runs on them (activity below 5 %). A share or a "
+                     "MIG instance counts with its part.",
+                     f"sum(namespace:pod_gpu_idle_seconds:rate5m{_IN})", GPUS, IDLE),
+                stat("Idle of held", "Idle GPUs, as a part of the held ones.",
                      f"sum(namespace:pod_gpu_idle_seconds:rate5m{_IN}) / "
                      f"sum(namespace:pod_gpu_observed_seconds:rate5m{_IN})", PERCENT, IDLE, most=1),
                 stat("Idle for an hour", "Containers that have held a GPU idle for an hour.",
@@ -68,13 +69,13 @@ DASHBOARD = Dashboard(
                 total("Idle GPU-hours", "In the time range.", _hours("idle"), HOURS, ("orange",)),
                 total("Cost of idle", "Idle GPU-hours, at the price above.",
                       f'{_hours("idle")} * $price', MONEY, ("orange",)),
-                total("Wasted GPU-hours", "What was held and not used: the idle time, and of busy time the part in "
-                      "which the GPU waited.",
+                total("Wasted GPU-hours", "Held and not used: idle time, and the part of busy time in which the GPU "
+                      "waited.",
                       f'{seen(_hours)} - {_hours("active")}', HOURS,
                       ("orange",)),
-                stat("Power for nobody", "What GPUs draw that nobody holds.",
+                stat("Power for nobody", "What GPUs draw while nobody holds them.",
                      'sum(namespace:pod_gpu_energy_joules:rate5m{cluster=~"$cluster", namespace=""})', WATTS),
-                total("Energy for nobody", "The same in the time range.",
+                total("Energy for nobody", "Energy that GPUs drew in the time range while nobody held them.",
                       energy("namespace", 'cluster=~"$cluster", namespace=""'), KWH),
             ]
         ),
@@ -95,8 +96,8 @@ DASHBOARD = Dashboard(
         Row(
             title="Who",
             panels=[
-                table("Holders that are idle now", "Containers on whose device nothing has run for the last 5 minutes, "
-                      "and for how much of the time range that was so. Ask the first first.", _CONTAINER,
+                table("Holders that are idle now", "Containers whose device has been idle for 5 minutes, and how "
+                      "long they were idle in the time range. Ask the first one first.", _CONTAINER,
                       Column("Holds, GPUs", f"max by ({_CONTAINER}) (pod_gpu_allocated_ratio{_IN}) and on "
                              f"({_CONTAINER}) (increase(pod_gpu_idle_seconds_total{_IN}[5m]) > 0.95 * "
                              f"increase(pod_gpu_allocated_seconds_total{_IN}[5m]))", "short"),
@@ -104,13 +105,13 @@ DASHBOARD = Dashboard(
                              f"[$__range])) / 3600 and on ({_CONTAINER}) (increase(pod_gpu_idle_seconds_total{_IN}[5m])"
                              f" > 0.95 * increase(pod_gpu_allocated_seconds_total{_IN}[5m]))", HOURS),
                       most_first="Idle, GPU-h"),
-                table("Pods", "Idle GPU-hours in the time range. Pods that are gone count, too.", _POD,
+                table("Pods", "Idle GPU-hours in the time range, also of pods that are gone.", _POD,
                       Column("Idle, GPU-h", _of_pods("idle"), HOURS),
                       Column("Idle of held", f'{_of_pods("idle")} / {seen(_of_pods)}', PERCENT, IDLE),
                       Column("Cost of idle", f'{_of_pods("idle")} * $price', MONEY),
                       Column("Held, GPU-h", _of_pods("allocated"), HOURS),
                       most_first="Idle, GPU-h"),
-                table("Workloads", "The same by workload. It needs --workload.labels.",
+                table("Workloads", "Idle GPU-hours by workload. It needs --workload.labels.",
                       "cluster, namespace, workload_name",
                       Column("Idle, GPU-h", _of_workloads("idle"), HOURS),
                       Column("Idle of held", f'{_of_workloads("idle")} / {seen(_of_workloads)}', PERCENT, IDLE),
@@ -121,19 +122,19 @@ DASHBOARD = Dashboard(
         Row(
             title="Could they do with less?",
             panels=[
-                table("Whole GPUs that hardly work", "Pods that hold whole GPUs, and for 95 % of the time range used "
-                      "less than 3/7 of them: a MIG instance or a share would do, if its memory is enough.", _POD,
+                table("Whole GPUs that hardly work", "Pods that hold whole GPUs and use less than 3/7 of them for 95 "
+                      "% of the time. A MIG instance or a share would do, if its memory is enough.", _POD,
                       Column("Used, 95 % of the time at most", _HARDLY, PERCENT, USE),
                       Column("Memory, at most", f"max_over_time(({_MEMORY})[$__range:$__interval]) "
                              f"and on ({_POD}) ({_HARDLY})", PERCENT),
                       Column("Holds, GPUs", f"sum by ({_POD}) ({once(f'pod_gpu_allocated_ratio{_IN}')}) "
                              f"and on ({_POD}) ({_HARDLY})", "short"),
                       most_first="Holds, GPUs"),
-                bars("Memory taken, nothing run", "How much of the memory of their devices pods hold that are idle "
-                     "now: whoever shares the GPU with them cannot have it.",
+                bars("Memory taken, nothing run", "The part of their devices' memory that idle pods take. Nobody "
+                     "else can use it.",
                      Query(f"({_MEMORY}) and on ({_POD}) ({_IDLE} > 0.95 * {_OBSERVED})",
                            "{{namespace}}/{{pod}}"), unit=PERCENT, levels=("green", (0.3, "orange")), most=1),
-                lines("Pods that wait", "How much each idle pod draws.",
+                lines("Pods that wait", "What each idle pod draws.",
                       Query(f"sum by ({_POD}) (pod:pod_gpu_energy_joules:rate5m{_IN}) and on ({_POD}) "
                             f"({_IDLE} > 0.95 * {_OBSERVED})", "{{namespace}}/{{pod}}"), unit=WATTS, stacked=True),
             ],

@@ -44,13 +44,14 @@ def _of_pods(of: str) -> str:
 
 DASHBOARD = Dashboard(
     name="namespace",
-    says="What a namespace, or a team of several, holds and uses, and what it costs.",
+    says="What a namespace, or a team with several, holds, uses and costs.",
     variables=[DATASOURCE, CLUSTER, NAMESPACES, PRICE],
     since="now-24h",
     rows=[
         Row(
             panels=[
-                stat("Held", "GPUs that pods of the namespace hold now; parts of a GPU count as such.",
+                stat("Held", "GPUs that pods of the namespace hold now. A share or a MIG instance counts with its "
+                     "part.",
                      f'sum({_now("allocated_seconds")})', GPUS),
                 stat("Used of held", "How active the held GPUs are.",
                      f'sum({_now("active_seconds")}) / sum({_now("observed_seconds")})', PERCENT, USE, most=1),
@@ -58,7 +59,7 @@ DASHBOARD = Dashboard(
                      f'sum({_now("idle_seconds")})', GPUS, IDLE),
                 stat("Power", "What its GPUs draw.", f'sum({_now("energy_joules")})', WATTS),
                 total("GPU-hours", "Held in the time range.", _hours("allocated"), HOURS),
-                total("Idle GPU-hours", "Of these, idle.", _hours("idle"), HOURS, ("orange",)),
+                total("Idle GPU-hours", "Held idle in the time range.", _hours("idle"), HOURS, ("orange",)),
                 total("Energy", "Used in the time range.", energy("namespace", NAMESPACE), KWH),
                 total("Cost", "GPU-hours held, at the price above.", f'{_hours("allocated")} * $price', MONEY),
             ]
@@ -69,23 +70,23 @@ DASHBOARD = Dashboard(
                 lines("Held and used", "GPUs of the namespaces that are chosen.",
                       Query(f'sum({_now("allocated_seconds")})', "held"),
                       Query(f'sum({_now("active_seconds")})', "used"), unit=GPUS),
-                lines("Held by workload", "Pods without a known workload are together.",
+                lines("Held by workload", "Pods without a known workload are one line.",
                       Query(f"sum by (namespace, workload_name) (pod:pod_gpu_allocated_seconds:rate5m{_IN})",
                             "{{namespace}}/{{workload_name}}"),
                       unit=GPUS, stacked=True,
                       links=from_series("workload", namespace="namespace", workload="workload_name")),
-                lines("Used of held, by pod", "How active what each pod holds is.",
+                lines("Used of held, by pod", "How active the GPUs of each pod are.",
                       Query(f"sum by ({_POD}) (pod:pod_gpu_active_seconds:rate5m{_IN}) / "
                             f"sum by ({_POD}) (pod:pod_gpu_observed_seconds:rate5m{_IN})", "{{namespace}}/{{pod}}"),
                       unit=PERCENT),
-                lines("Power by pod", "Of a shared GPU each owner has a part.",
+                lines("Power by pod", "Each owner of a shared GPU has a part of its power.",
                       Query(f"sum by ({_POD}) (pod:pod_gpu_energy_joules:rate5m{_IN})", "{{namespace}}/{{pod}}"),
                       unit=WATTS, stacked=True),
                 lines("Tensor cores, by pod", "How much of the time the tensor pipes were active, the mean of the "
                       "pod's devices. A GPU may be active all day and do its work without them.",
                       Query(of_pods("tensor", NAMESPACE, _POD), "{{namespace}}/{{pod}}"), unit=PERCENT, most=1),
-                lines("Memory, by pod", "How much of the memory of its devices is used. On a shared GPU whose use is "
-                      "not measured it is the whole GPU's; with --sharing split and measured use there is none.",
+                lines("Memory, by pod", "The used part of its devices' memory. On a shared GPU without measured use "
+                      "it is the whole GPU's. There is no value with --sharing split and measured use.",
                       Query(memory_of_pods(NAMESPACE, _POD), "{{namespace}}/{{pod}}"), unit=PERCENT, most=1),
             ],
         ),
@@ -105,10 +106,9 @@ DASHBOARD = Dashboard(
                       f"{_POD}, node, xid",
                       Column("Errors", xids(NAMESPACE, f"{_POD}, node, xid"), "short", BAD),
                       most_first="Errors", height=6),
-                lines("Throttled", "GPUs whose clocks were lowered, by the reason. Low clocks for want of work are "
-                      "left out.",
+                lines("Throttled", "GPUs whose clocks were lowered, by reason. Low clocks without work do not count.",
                       Query(f"sum by (pod, reason) ({_THROTTLED}) > 0", "{{pod}} {{reason}}"), unit=GPUS),
-                lines("GPU-hours of each day", "Held, in the 24 hours before each moment.",
+                lines("GPU-hours of each day", "Held in the 24 hours before each point.",
                       Query(f'sum by (namespace) (sum_over_time({_now("allocated_seconds")}[1d])) / 60',
                             "{{namespace}}"), unit=HOURS),
             ],

@@ -60,23 +60,24 @@ DASHBOARD = Dashboard(
     rows=[
         Row(
             panels=[
-                stat("Held in queues", "GPUs that pods in these queues hold; parts of a GPU count as such.",
+                stat("Held in queues", "GPUs that pods in these queues hold. A share or a MIG instance counts with "
+                     "its part.",
                      _all("queue:pod_gpu_allocated:sum"), GPUS),
                 stat("Held outside queues", "GPUs that pods without a queue hold, in all of the chosen clusters.",
                      f"sum(cluster:node_gpu_allocated:sum{{{_OF_CLUSTER}}})"
                      f" - sum(queue:pod_gpu_allocated:sum{{{_OF_CLUSTER}}})", GPUS),
-                stat("Idle in queues", "Of those held: GPUs on which nothing runs.",
+                stat("Idle in queues", "Held GPUs on which nothing runs.",
                      _all("queue:pod_gpu_idle_seconds:rate5m"), GPUS, IDLE),
-                stat("Idle of held", "The same as a part of what is held.",
+                stat("Idle of held", "Idle GPUs, as a part of the held ones.",
                      f"{_all('queue:pod_gpu_idle_seconds:rate5m')} / {_all('queue:pod_gpu_observed_seconds:rate5m')}",
                      PERCENT, IDLE, most=1),
                 stat("Pods that wait", "Pods on no node yet that ask for GPUs.",
                      f"sum(namespace:pods_waiting:sum{{{NAMESPACE}}}) or vector(0)"),
-                stat("GPUs waited for", "What they ask for.",
+                stat("GPUs waited for", "GPUs that the waiting pods ask for.",
                      f"sum(namespace:gpu_waited_for:sum{{{NAMESPACE}}}) or vector(0)", GPUS),
-                stat("Longest wait", "Since the oldest of them was created.",
+                stat("Longest wait", "Time since the oldest of these pods was created.",
                      f"max(namespace:gpu_wait_seconds:max{{{NAMESPACE}}}) or vector(0)", _SECONDS),
-                stat("Workloads pending", "Of Kueue: those that are not admitted.",
+                stat("Workloads pending", "Workloads that Kueue has not admitted.",
                      f"{_all('queue:workloads_pending:sum')} or vector(0)"),
             ]
         ),
@@ -103,7 +104,7 @@ DASHBOARD = Dashboard(
         Row(
             title="Cohorts",
             panels=[
-                table("Cohorts", "Of Kueue: the ClusterQueues that lend each other their quota.", _BY_COHORT,
+                table("Cohorts", "ClusterQueues of Kueue that lend each other their quota.", _BY_COHORT,
                       Column("Quota", _cohort("gpu_quota:sum", _GPU), COUNT),
                       Column("Admitted", _cohort("gpu_admitted:sum", _GPU), COUNT),
                       Column("Held", _cohort("pod_gpu_allocated:sum"), COUNT),
@@ -123,7 +124,7 @@ DASHBOARD = Dashboard(
                 lines("GPUs waited for, by namespace", "What pods on no node ask for.",
                       Query(f"sum by ({_BY_NAMESPACE}) (namespace:gpu_waited_for:sum{{{NAMESPACE}}})", "{{namespace}}"),
                       unit=GPUS, stacked=True),
-                lines("Workloads pending, by queue", "Of Kueue. Those that are inadmissible wait for a change.",
+                lines("Workloads pending, by queue", "Workloads of Kueue. Inadmissible ones wait for a change.",
                       Query(_queue("workloads_pending:sum", "cluster, queue, status"), "{{queue}} {{status}}")),
                 lines("GPUs that they ask for", "Of Kueue 0.18 and later.",
                       Query(_queue("gpu_pending:sum", "cluster, queue, resource"), "{{queue}} {{resource}}")),

@@ -42,9 +42,9 @@ DASHBOARD = Dashboard(
                 stat("GPUs in MIG instances", "GPUs that are cut.",
                      f'count(count by ({_UUID}) ({devices("mig", CHOSEN)})) or vector(0)'),
                 stat("MIG instances", "How many there are.", f'count({devices("mig", CHOSEN)}) or vector(0)'),
-                stat("Free MIG instances", "Of these, held by nobody.",
+                stat("Free MIG instances", "MIG instances that nobody holds.",
                      f'sum({devices("mig", CHOSEN)} == bool 0) or vector(0)'),
-                stat("Held in parts", "All shares and instances that are held, as GPUs.",
+                stat("Held in parts", "All held shares and instances, added up to GPUs.",
                      f"sum({_PARTS}) or vector(0)", GPUS),
             ]
         ),
@@ -53,13 +53,13 @@ DASHBOARD = Dashboard(
             panels=[
                 lines("Containers on each GPU", "GPUs that are not cut.", Query(devices("gpu", CHOSEN),
                       "{{node}} GPU {{gpu}}")),
-                lines("Held of each GPU in shares", "What is missing to 1 is free.",
+                lines("Held of each GPU in shares", "The rest to 1 is free.",
                       Query(named(f"sum by ({_UUID}) ({_SHARES})"), "{{node}} GPU {{gpu}}"), unit=PERCENT, most=1),
-                lines("Active", "How much of the time something ran on each GPU in shares, whoever's it was.",
+                lines("Active", "How much of the time something ran on each GPU in shares, for any owner.",
                       Query(f"({ratio('activity', CHOSEN)}) and on ({_UUID}) ({_SHARES})", "{{node}} GPU {{gpu}}"),
                       unit=PERCENT, most=1),
-                lines("Memory", "How much of the memory of each GPU in shares is used. Without a field of its total, "
-                      "a GPU whose use is measured is left out.",
+                lines("Memory", "The used part of each shared GPU's memory. With measured use it needs the field of "
+                      "the total memory.",
                       Query(f"({memory(CHOSEN)}) and on ({_UUID}) ({_SHARES})", "{{node}} GPU {{gpu}}"), unit=PERCENT,
                       most=1),
             ],
@@ -73,18 +73,18 @@ DASHBOARD = Dashboard(
                       Column("Idle of held", _of_held("idle"), PERCENT, IDLE),
                       Column("Power", f"{_rate('energy_joules')} and {_OF_PARTS}", WATTS),
                       most_first="Part of the GPU"),
-                lines("Kernels, measured", "The part of the time in which kernels of each container ran, where NVML "
-                      "tells of processes. Kernels of several may run at a time.",
+                lines("Kernels, measured", "The part of the time in which each container's kernels ran. Those of "
+                      "several may run at a time. It needs measured use (NVML).",
                       Query(f"sum by ({ROW}) (pod_gpu_utilization_ratio{{{CHOSEN}}}) and {_OF_PARTS}", _ITS),
                       unit=PERCENT),
-                lines("Memory, measured", "Of each container's processes, where NVML tells of them.",
+                lines("Memory, measured", "Memory of each container's processes. It needs measured use (NVML).",
                       Query(f"sum by ({ROW}) (pod_gpu_memory_used_bytes{{{CHOSEN}}}) and {_OF_PARTS}", _ITS),
                       unit="bytes", stacked=True),
                 lines("Power", "An owner's part of the GPU's: by its kernels' time where that is measured, on MIG by "
                       "activity, else equal parts.",
                       Query(f"{_rate('energy_joules')} and {_OF_PARTS}", _ITS), unit=WATTS, stacked=True),
-                lines("Processes", "Of each container, where NVML tells of them; without a name, of nobody who holds "
-                      "the GPU.",
+                lines("Processes", "Processes of each container; without a name, of no holder. It needs measured use "
+                      "(NVML).",
                       Query(f"sum by ({ROW}) (pod_gpu_processes{{{CHOSEN}}}) and on ({_UUID}) ({_PARTS})", _ITS)),
             ],
         ),
@@ -94,9 +94,9 @@ DASHBOARD = Dashboard(
                 lines("Active", "How much of the time something ran on each instance.",
                       Query(ratio("activity", _MIG), "{{node}} GPU {{gpu}} instance {{GPU_I_ID}}"), unit=PERCENT,
                       most=1),
-                lines("Memory", "How much of each instance's memory is used.",
+                lines("Memory", "The used part of each instance's memory.",
                       Query(memory(_MIG), "{{node}} GPU {{gpu}} instance {{GPU_I_ID}}"), unit=PERCENT, most=1),
-                bars("Held of each GPU that is cut", "By compute slices. What is missing to 1 is free.",
+                bars("Held of each GPU that is cut", "By compute slices. The rest to 1 is free.",
                      Query(named(f"sum by ({_UUID}) ({_HELD_OF_MIG})"), "{{node}} GPU {{gpu}}"),
                      unit=PERCENT, levels=("green",), most=1),
                 bars("Instances by profile", "How many of each profile are held.",

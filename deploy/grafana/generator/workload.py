@@ -82,8 +82,9 @@ DASHBOARD = Dashboard(
             panels=[
                 stat("Pods with GPUs", "How many pods of the workload hold GPUs now.",
                      f"count(count by ({_POD}) (pod_gpu_allocated_ratio{_IN}))"),
-                stat("Held", "GPUs; parts of a GPU count as such.", f'sum({_now("allocated_seconds")})', GPUS),
-                stat("Used of held", "How active they are.",
+                stat("Held", "GPUs. A share or a MIG instance counts with its part.",
+                     f'sum({_now("allocated_seconds")})', GPUS),
+                stat("Used of held", "How active the held GPUs are.",
                      f'sum({_now("active_seconds")}) / sum({_now("observed_seconds")})', PERCENT, USE, most=1),
                 stat("Held but idle", "GPUs on which nothing runs (activity below 5 %).",
                      f'sum({_now("idle_seconds")})', GPUS, IDLE),
@@ -98,9 +99,9 @@ DASHBOARD = Dashboard(
         Row(
             title="Pod by pod",
             panels=[
-                lines("Used of held", "How active what each pod holds is.", Query(_USED, "{{pod}}"), unit=PERCENT),
-                lines("Memory", "How much of the memory of its devices is used. On a shared GPU whose use is not "
-                      "measured it is the whole GPU's; with --sharing split and measured use there is none.",
+                lines("Used of held", "How active the GPUs of each pod are.", Query(_USED, "{{pod}}"), unit=PERCENT),
+                lines("Memory", "The used part of its devices' memory. On a shared GPU without measured use it is "
+                      "the whole GPU's. There is no value with --sharing split and measured use.",
                       Query(_its(memory_of_pods(NAMESPACES, _POD)), "{{pod}}"), unit=PERCENT, most=1),
                 lines("Multiprocessors", "How much of the time a multiprocessor had work. Far below “used”, the work "
                       "is too small for the GPU.", _pods("sm"), unit=PERCENT, most=1),
@@ -108,10 +109,10 @@ DASHBOARD = Dashboard(
                       unit=PERCENT, most=1),
                 lines("Memory bandwidth", "How much of the time memory was read or written. Near 1 the workload waits "
                       "for memory, not for arithmetic.", _pods("dram"), unit=PERCENT, most=1),
-                lines("Power", "Of a shared GPU each owner has a part.",
+                lines("Power", "Each owner of a shared GPU has a part of its power.",
                       Query(f"sum by ({_POD}) (pod:pod_gpu_energy_joules:rate5m{_IN})", "{{pod}}"), unit=WATTS,
                       stacked=True),
-                lines("PCIe", "The mean of the pod's devices; much of it is data that does not stay on the GPU.",
+                lines("PCIe", "The mean of the pod's devices. High values mean that data does not stay on the GPU.",
                       Query(_its(of_pods("pcie received", NAMESPACES)), "to {{pod}}"),
                       Query(_its(of_pods("pcie sent", NAMESPACES)), "from {{pod}}"), unit=FLOW),
                 lines("NVLink", "The mean of the pod's devices.",
@@ -125,21 +126,22 @@ DASHBOARD = Dashboard(
                 lines("Generated tokens a second", "What the servers of a model count: vLLM, SGLang, TGI, "
                       "TensorRT-LLM, NIM, and Triton with one of these.",
                       _served(f"served_model:generation_tokens:rate5m{_IN}")),
-                lines("Energy of 1,000 tokens", "Joules that the GPUs of the model's pods draw, of shared GPUs their "
-                      "part. There is none while there are no tokens.",
+                lines("Energy of 1,000 tokens", "Joules that the model's pods draw, with their part of shared GPUs. "
+                      "There is no value without tokens.",
                       _served(_per_1000_tokens("energy_joules")), unit="joule"),
-                lines("GPU-seconds of 1,000 tokens", "Far more held than used: the server has more GPU than it needs.",
+                lines("GPU-seconds of 1,000 tokens", "If far more is held than used, the server has more GPU than it "
+                      "needs.",
                       _served(_per_1000_tokens("allocated_seconds"), "held by "),
                       _served(_per_1000_tokens("active_seconds"), "used by "), unit="s"),
-                lines("Cost of 1,000 tokens", "GPU-seconds held, at the price above; energy is not in it.",
+                lines("Cost of 1,000 tokens", "GPU-seconds held, at the price above, without energy.",
                       _served(f'{_per_1000_tokens("allocated_seconds")} / 3600 * $price'), unit=MONEY),
             ],
         ),
         Row(
             title="The time range as a whole",
             panels=[
-                bars("Used, 95 % of the time at most", "The activity that is exceeded in one twentieth of the time. "
-                     "A workload that is never above a seventh would do with the smallest MIG instance.",
+                bars("Used, 95 % of the time at most", "The activity is higher for only 5 % of the time. If it stays "
+                     "below a seventh, the smallest MIG instance would do.",
                      Query(f"quantile_over_time(0.95, {_RATIO}[$__range])", "{{namespace}}/{{workload_name}}"),
                      unit=PERCENT, levels=USE, most=1),
                 bars("Used, half of the time at most", "The median of the activity.",
@@ -151,7 +153,7 @@ DASHBOARD = Dashboard(
                       Column("Idle, GPU-h", _hours("idle"), HOURS),
                       Column("Energy", energy("workload", CHOSEN, _WORKLOAD), KWH),
                       most_first="Held, GPU-h"),
-                table("Devices", "What its containers hold now. Shares and MIG instances are parts of a GPU.",
+                table("Devices", "What its containers hold now. A share or a MIG instance counts with its part.",
                       "namespace, pod, container, node, UUID, GPU_I_ID",
                       Column("Part of the GPU", "max by (namespace, pod, container, node, UUID, GPU_I_ID) "
                              f"(pod_gpu_allocated_ratio{_IN})", "short"), most_first="Part of the GPU"),
