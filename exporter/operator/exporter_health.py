@@ -215,7 +215,7 @@ class ExporterHealth:
         except SourceError as error:
             self._note(exporter, {EXPORTER: _unheard(error.trouble)}, answered=False)
         except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other nodes
-            log.error("an exporter's answer failed by a fault of the operator", error, node=exporter.node)
+            log.error("a fault of the operator spoiled an exporter's answer", error, node=exporter.node)
             why = Trouble("garbage", f"a fault of the operator itself: {error!r}", "please report it, with its log")
             self._note(exporter, {EXPORTER: _unheard(why)}, answered=False)
         else:

@@ -176,7 +176,7 @@ class Operator:
                 await end_tasks(watching)
             come = _names(kinds - before)
             gone = _names(before - kinds)
-            log.info("the kinds that the API serves have changed", come=come, gone=gone)
+            log.info("the API serves other kinds now", come=come, gone=gone)
 
     async def _served(self, served_before: AbstractSet[Kind]) -> AbstractSet[Kind]:
         """The kinds that the API serves; if it does not answer, the kinds that it served before."""

@@ -142,7 +142,7 @@ class PodEvents:
             self._heard.discard(held)
             self._note_refusal(held, error)
         except Exception as error:  # noqa: BLE001 - a fault of this program must not cost the other pods
-            log.error("a pod is not told by a fault of the operator", error, pod=held.pod)
+            log.error("a fault of the operator: an Event on a pod is not written", error, pod=held.pod)
         else:
             if self._refusals.pop((held.owner, held.namespace), None):
                 self._on_change(held.owner)
@@ -157,7 +157,7 @@ class PodEvents:
         until = self._clock() + max(_PAUSE.after(failures), error.retry_after_seconds or 0.0)
         self._refusals[key] = _RefusedWrites(why, failures, until)
         if before is None or before.trouble != why:
-            log.warning("a pod is not told", key=str(held.owner), error=str(why))
+            log.warning("an Event on a pod is not written", key=str(held.owner), error=str(why))
             self._on_change(held.owner)
 
     async def _tell(self, held: _HeldAtXid) -> None:

@@ -32,7 +32,7 @@ def test_a_kind_that_is_not_served_yet_ends_no_watch(
     first = key_of(api.put(autoscaler(namespace, "a")))
     until(lambda: ready(api, first), why=lambda: operator.told)
     api.define(SCALED_OBJECT)
-    operator.says("the kinds that the API serves have changed")
+    operator.says("the API serves other kinds now")
     until(lambda: (api.get(first) or {})["status"].get("via") == "keda", why=lambda: operator.told)
     # nobody has told of this one but a watch
     deploy(api, namespace, "another")

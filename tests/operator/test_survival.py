@@ -196,7 +196,7 @@ def test_who_was_stopped_for_too_long_works_no_more(api: Api, start: Start, name
     first.process.send_signal(signal.SIGSTOP)
     second.says("leading")
     first.process.send_signal(signal.SIGCONT)
-    first.says("leading no more")
+    first.says("no longer leading")
     api.put(exporter("one", namespace))
     until(lambda: not missing(api, namespace, "one"))
     assert {write.user for write in api.writes(namespace)} == {"operator-b"}

@@ -201,7 +201,7 @@ async def test_what_is_answered_of_one_kind_holds_up_no_other(status: int, caplo
         assert {*heard.keys} == {MINE}
     # the place that the API has forgotten is no failure: the list is asked for anew
     assert heard.failures == (0 if status == 410 else 2)
-    assert told(caplog, "cannot be watched") == told(caplog, "watched again") == (0 if status == 410 else 1)
+    assert told(caplog, "a watch failed") == told(caplog, "a watch works again") == (0 if status == 410 else 1)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ async def test_a_watch_that_says_what_nobody_understands_is_begun_anew(event: Ob
 async def test_a_failure_of_all_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async with watching(usual, url="http://127.0.0.1:1") as heard:
         await until(lambda: heard.failures > 2 * WATCHED)
-    assert told(caplog, "cannot be watched") == 1
+    assert told(caplog, "a watch failed") == 1
 
 
 async def test_another_authoritys_certificate_is_told_until_the_file_is_mended(

@@ -138,7 +138,7 @@ class Exporters(AskedSource):
         except SourceError as error:
             self._exporters.failed(entry, error.trouble)
         except Exception as error:  # noqa: BLE001 - a fault of this program here must not cost the other nodes
-            log.error("an answer failed by a fault of the exporter", error, node=entry.key)
+            log.error("a fault of the exporter spoiled an answer", error, node=entry.key)
             message = f"a fault of this program itself: {error!r}"
             remedy = "please report it, with the trace that is in its log"
             self._exporters.failed(entry, Trouble("garbage", message, remedy))
@@ -156,7 +156,7 @@ class Exporters(AskedSource):
             events = await in_slices(read_events(body, entry.node or ""))
         except SourceError as error:
             if entry.has_events:
-                log.warning("a node does not say its events", node=entry.key, error=str(error.trouble))
+                log.warning("a node's events cannot be read", node=entry.key, error=str(error.trouble))
         self._exporters.heard(entry, newest, events)
 
     async def _settle(self, attempt: Attempt | None) -> None:

@@ -72,7 +72,7 @@ class Leader:
                 if ended:
                     await self._release()
             await asyncio.wait({working})
-            log.warning("leading no more", holder=self.holder)
+            log.warning("no longer leading", holder=self.holder)
 
     async def _until_held(self) -> float:
         """Try until the lease is held. Return the time at which the successful try began, by the loop's clock."""
@@ -113,7 +113,7 @@ class Leader:
 
     def _missed(self, reason: str, why: str) -> bool:
         if reason != self._failed:
-            log.warning("the lease cannot be had", error=why)
+            log.warning("the lease cannot be taken", error=why)
         self._failed = reason
         return False
 

@@ -266,7 +266,7 @@ class Watching:
         if trouble:
             self.on_failure()
             if trouble not in self._failing.values():
-                log.warning("what changes cannot be watched, and is asked for again", path=path, error=trouble)
+                log.warning("a watch failed; it is tried again", path=path, error=trouble)
             self._failing[path] = trouble
         elif self._failing.pop(path, ""):
-            log.info("what changes is watched again", path=path)
+            log.info("a watch works again", path=path)
