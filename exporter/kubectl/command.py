@@ -40,7 +40,7 @@ def _where(command: _Command) -> _Command:
     for name in reversed(_OF_KUBECTL):
         is_hidden = name not in _OF_KUBECTL[:2]
         command = click.option(f"--{name}", metavar="VALUE", help="kubectl's own flag.", hidden=is_hidden)(command)
-    named = "The exporter's namespace, or its Service as NAMESPACE/SERVICE, where several are there or none is found."
+    named = "The exporter's namespace or Service, if there are several exporters or none is found."
     command = click.option(
         places.FLAG, "exporter", metavar="NAMESPACE[/SERVICE]", envvar="KUBECTL_GPU_EXPORTER", help=named
     )(command)
@@ -50,14 +50,14 @@ def _where(command: _Command) -> _Command:
 
 def _output(command: _Command) -> _Command:
     command = click.option("--json", "output", flag_value="json", help="The same as -o json.")(command)
-    return click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON in place of a table.")(command)
+    return click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON instead of a table.")(command)
 
 
 def _without_exporter(command: _Command) -> _Command:
-    """Add the flags that ask the dcgm-exporters of the cluster in place of this project's exporter."""
+    """Add the flags that ask the dcgm-exporters of the cluster instead of this project's exporter."""
     waits = "How long --nothing-installed waits for pages. Default: 2s."
     command = click.option("--wait", metavar="DURATION", default="2s", help=waits)(command)
-    asks = "Ask the dcgm-exporters of the cluster, where this project's exporter is not installed."
+    asks = "Ask the dcgm-exporters of the cluster. This project's exporter need not be installed."
     return click.option("--nothing-installed", is_flag=True, help=asks)(command)
 
 
@@ -98,9 +98,9 @@ class _Asked:
 def commands(**_: Any) -> None:  # noqa: ANN401 - click's way
     """GPUs and the pods that hold them, from pod-gpu-metrics-exporter in the cluster of your kubeconfig.
 
-    kubectl itself asks, through the API server's proxy: what you need is its binary, and the right to `get`
-    services/proxy or pods/proxy in the exporter's namespace. The cluster role is asked where there is one, else the
-    exporter of each node. Without an exporter, top, who and idle can ask dcgm-exporters: --nothing-installed.
+    kubectl asks through the API server's proxy. You need the right to `get` services/proxy or pods/proxy in the
+    exporter's namespace. The plugin asks the cluster role if there is one, else the exporter of each node. Without an
+    exporter, top, who and idle can ask dcgm-exporters: --nothing-installed.
     """
 
 
@@ -149,9 +149,9 @@ def report_of_cluster(*, prometheus: str | None, **given: Any) -> None:  # noqa:
 @_output
 @_without_exporter
 def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
-    """Say which devices a pod or a node has, or who holds a GPU: since when, how busy, and what is wrong.
+    """Say which devices a pod or a node has, or who holds a GPU: since when, how busy, how healthy.
 
-    A pod is NAME (in your namespace) or NAMESPACE/NAME, a GPU its UUID or NODE/INDEX. pod/NAME and node/NAME also do.
+    A pod is NAME (in your namespace) or NAMESPACE/NAME, a GPU its UUID or NODE/INDEX. pod/NAME and node/NAME work, too.
     """
     asked = _Asked(given)
     rows = _rows(asked.reader())
@@ -173,7 +173,7 @@ def who(*, name: str, output: str | None, **given: Any) -> None:  # noqa: ANN401
 @_output
 @_without_exporter
 def idle(*, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
-    """List the devices that a container holds and does not use, longest first."""
+    """List the devices that containers hold and do not use, the longest idle first."""
     asked = _Asked(given)
     rows = _rows(asked.reader())
     chosen = device_holders.idle(rows, asked.namespace)
@@ -217,9 +217,9 @@ def queue(*, name: str | None, output: str | None, **given: Any) -> None:  # noq
 @_where
 @_output
 def why_pod(*, pod: str, output: str | None, **given: Any) -> None:  # noqa: ANN401 - see `commands`
-    """Say why a pod has GPU metrics, or none: what `doctor` says on its node of the pod and its devices.
+    """Say why a pod has GPU metrics or none: what `doctor` on its node says of the pod and its devices.
 
-    POD is NAME (in your namespace) or NAMESPACE/NAME. Exit code 1 where something is wrong.
+    POD is NAME (in your namespace) or NAMESPACE/NAME. The exit code is 1 if something is wrong.
     """
     asked = _Asked(given)
     first, _, name = pod.removeprefix("pod/").rpartition("/")
@@ -240,16 +240,16 @@ def why_pod(*, pod: str, output: str | None, **given: Any) -> None:  # noqa: ANN
 @commands.command()
 @click.argument("name", metavar="POD|NODE")
 @click.argument("file", metavar="[FILE]", required=False)
-@click.option("--for", "duration", metavar="DURATION", help="Look every 5 s for so long, at most 10m. Default: once.")
-@click.option("--plain", is_flag=True, help="Keep the names of pods, nodes and all else.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--for", "duration", metavar="DURATION", help="Look every 5 s for this long, at most 10m. Default: once.")
+@click.option("--plain", is_flag=True, help="Keep all names, such as those of pods and nodes.")
+@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
 @_where
 def bundle(*, name: str, file: str | None, duration: str | None, plain: bool, force: bool, **given: Any) -> None:  # noqa: ANN401 - see `commands`
-    """Write a bundle, for a bug report: what the exporter on a node reads and says, with names replaced.
+    """Write a bundle for a bug report: what the exporter on a node reads and says, with names replaced.
 
-    A pod's name means the node of that pod. FILE is gpu-bundle-DATE-TIME.tar.gz, by UTC, where none is given, of at
-    most 10 MiB. doctor makes the bundle in the exporter's pod, by kubectl exec. Where doctor cannot run there, the
-    bundle has what the API server and the exporter answer, and the pod's log; it can be read then, and not played.
+    A pod's name means the node of that pod. The default FILE is gpu-bundle-DATE-TIME.tar.gz, in UTC. It has at most
+    10 MiB. doctor makes the bundle in the exporter's pod, by kubectl exec. If doctor cannot run there, the bundle has
+    the pod's log, and what the API server and the exporter answer. You can read it, but not replay it.
     """
     from exporter.kubectl import node_bundle  # noqa: PLC0415 - the other commands make no bundle
 

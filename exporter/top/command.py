@@ -41,14 +41,14 @@ _HELP = Help(
             "--interval": "How often. Default: 2s",
         },
         "What to show": {
-            "--filter": "Only what has all these words",
+            "--filter": "Only lines with all these words",
             "--sort": "gpu, utilization, memory, watts, idle, …",
-            "--processes": "Processes in place of GPUs",
+            "--processes": "Processes instead of GPUs",
         },
         "How": {
             "--once": "Print the table once",
             "--json": "Print it once, as JSON",
-            "--no-color": "No colours, as NO_COLOR",
+            "--no-color": "No colours, like NO_COLOR",
             "--ascii": "Only ASCII",
         },
     },
@@ -65,27 +65,28 @@ _HELP = Help(
 @click.option(
     "--url",
     metavar="URL",
-    help="The exporter, of a node or of a cluster, such as localhost:9402. Default: the one that runs here.",
+    help="The exporter of a node or of a cluster, such as localhost:9402. Default: the one on this machine.",
 )
 @click.option(
-    "--http-config", metavar="FILE", help="TLS and password or token for it, in the form of Prometheus' http_config."
+    "--http-config",
+    metavar="FILE",
+    help="TLS and a password or a token for it, in the form of Prometheus' http_config.",
 )
-@click.option("--once", is_flag=True, help="Print the table once; so it is, too, where there is no terminal.")
-@click.option("--json", "as_json", is_flag=True, help="Print what is shown once, as JSON.")
+@click.option("--once", is_flag=True, help="Print the table once. Without a terminal, top does so anyway.")
+@click.option("--json", "as_json", is_flag=True, help="Print once, as JSON.")
+@click.option("--interval", metavar="DURATION", default="2s", show_default=True, help="How often to ask the exporter.")
+@click.option("--sort", type=click.Choice([*SORTS]), default="gpu", show_default=True, help="The order of the lines.")
 @click.option(
-    "--interval", metavar="DURATION", default="2s", show_default=True, help="How often the exporter is asked."
+    "--filter", "words", metavar="WORDS", default="", help="Show only lines that have all these words (see / below)."
 )
-@click.option("--sort", type=click.Choice([*SORTS]), default="gpu", show_default=True, help="The order.")
-@click.option("--filter", "words", metavar="WORDS", default="", help="Only what has all these words, see below.")
-@click.option("--processes", is_flag=True, help="Show the processes, where the exporter has --processes.expose.")
-@click.option("--no-color", is_flag=True, help="No colours; the environment's NO_COLOR says the same.")
-@click.option("--ascii", "in_ascii", is_flag=True, help="Only ASCII; so it is, too, where the locale is not UTF-8.")
+@click.option("--processes", is_flag=True, help="Show the processes. The exporter needs --processes.expose on.")
+@click.option("--no-color", is_flag=True, help="No colours. NO_COLOR in the environment does the same.")
+@click.option("--ascii", "in_ascii", is_flag=True, help="Only ASCII characters, as with a locale that is not UTF-8.")
 def top(*, url: str | None, http_config: str | None, **given: Any) -> None:  # noqa: ANN401 - as `show` takes it
     """Show GPUs and MIG instances, how busy they are, and the pods on them.
 
-    A shared GPU has a line for each container, with what is measured of it where NVML measures it. What a container
-    holds and does not use is marked "idle". The width decides which columns there are; where the output is no
-    terminal, the environment's COLUMNS is the width.
+    A shared GPU has a line for each container, with its own use if NVML measures it. A device that is held and not used
+    is marked "idle". A narrow terminal has fewer columns. Without a terminal, COLUMNS in the environment is the width.
     """
     show(partial(_asking, url, http_config), **given)
 
