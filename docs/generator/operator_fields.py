@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from docs.generator.markdown import code, description, document, prose, table
+from docs.generator.markdown import code, description, document, prose
 
 CRDS = Path(__file__).parents[2] / "deploy" / "operator" / "crds.yaml"
 _INTRO = """\
@@ -16,7 +16,6 @@ The fields of the [operator](operator.md)'s two kinds. **Bold**: the default. `[
 optional unless it is needed. `kubectl explain gpuexporter.spec --recursive` also shows what is below `tolerations`,
 `resources`, `behavior` and `conditions`: these have the form of Kubernetes' own."""
 _NEXT = "Next: [the operator](operator.md), [examples](../deploy/operator/examples)"
-_HEADS = ("field", "takes", "")
 # objects that have the form of Kubernetes' own, which readers know
 _OF_KUBERNETES = (
     ".tolerations[]",
@@ -45,7 +44,7 @@ def page() -> str:
         for part in ("spec", "status"):
             described = schema["properties"][part]
             parts += [f"### {names['kind']}.{part}", prose(description(described, f"{part} of {names['kind']}"))]
-            parts.append(table(_HEADS, _rows(described, is_given=part == "spec")))
+            parts.append("\n".join(_lines(described, is_given=part == "spec")))
             for path, each, _ in fields(described, ""):
                 if len(each.get("enum", ())) > _MOST_VALUES:
                     values = textwrap.fill(" ".join(each["enum"]), _WIDTH, break_on_hyphens=False)
@@ -66,8 +65,8 @@ def fields(schema: Json, path: str) -> Iterator[tuple[str, Json, bool]]:
         yield from fields(each, f"{path}{name}")
 
 
-def _rows(schema: Json, *, is_given: bool) -> Iterator[Sequence[str]]:
-    """A row for each field, but for entries of lists and maps, and for what is Kubernetes' own.
+def _lines(schema: Json, *, is_given: bool) -> Iterator[str]:
+    """A line for each field, but for entries of lists and maps, and for what is Kubernetes' own.
 
     Only fields that a user gives can be needed.
     """
@@ -78,7 +77,7 @@ def _rows(schema: Json, *, is_given: bool) -> Iterator[Sequence[str]]:
         takes = ", ".join(
             filter(None, (_takes(described), _default(described), "needed" if is_given and is_needed else ""))
         )
-        yield code(path.removeprefix(".")), takes, said
+        yield f"- {code(path.removeprefix('.'))} ({takes}): {said}"
 
 
 def _default(schema: Json) -> str:
