@@ -131,7 +131,7 @@ async def test_the_head_of_the_table_is_never_under_the_tools(tab: Tab) -> None:
         await opened(tab, f"{base}/cluster/?fold=none")
         for width in (width for width in WIDTHS if width > CARDS):
             await tab.look(width=width, height=300)
-            for words in ("", "The exporter answers with status 503; the table shows what it said last."):
+            for words in ("", "The exporter answers with status 503; the table shows its last answer."):
                 await tab.run(f"document.getElementById('status').textContent = {json.dumps(words)}")
                 await tab.run(
                     "scrollTo(0, document.querySelector('#devices').getBoundingClientRect().top + scrollY + 60)"

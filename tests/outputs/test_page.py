@@ -90,7 +90,7 @@ def bars(*rows: DeviceRow) -> list[tuple[str, str]]:
         pytest.param(
             {"gpu_shared": True, "gpu_utilization": 0},
             "held but idle",
-            "several owners, which --sharing device does not name",
+            "several owners; --sharing device names none",
             "0 %",
             id="shared, owners not named",
         ),

@@ -24,7 +24,9 @@ from exporter.wording import counted
 
 _MIB_PER_GIB = 1024
 _ROWS_A_SLICE = 100
-SHARED = " The line of a shared GPU has what it does as a whole, and below it stands what is measured of each holder."
+SHARED = (
+    " The line of a shared GPU has the whole GPU's figures. Each holder's line below has its own, if they are measured."
+)
 UNKNOWN: Final = '<span class="none">unknown</span>'
 # The mark of rows whose values were read before the device changed hands, or before its holder changed its activity.
 BEFORE: Final = ' <span class="badge before">before</span>'
@@ -264,7 +266,7 @@ def _holder(line: DeviceLine, view: PageView) -> str:
         words = f'<a class="pod" href="{href}">{text(row.namespace)}/<strong>{text(row.pod)}</strong></a>'
         words += f" <small>{text(row.granted)}</small>" if row.granted else ""
     elif row.gpu_shared:
-        words = "several owners, which --sharing device does not name"
+        words = "several owners; --sharing device names none"
     if line.kind != "owner" and row.users_in_words:
         words += ' <span class="badge others">used by others, too</span>'
     return words
@@ -351,7 +353,7 @@ def tools(view: PageView, fold: str, *, with_node: bool) -> str:
     """A form for filter, state, order and folding, which works without a script."""
     states = {"": "all", **_SHOWN}
     folds = {name: title for name, title in FOLDS.items() if with_node or name != "node"}
-    folds[""] = f"by itself ({FOLDS[fold]})"
+    folds[""] = f"automatic ({FOLDS[fold]})"
     ends = {"": "position"}
     for column in COLUMNS if with_node else COLUMNS[1:]:
         for sign, arrow in _ORDERS:

@@ -37,7 +37,7 @@ def events_section(rows: Sequence[Mapping[str, Any]] | None, devices: Iterable[D
     if with_node:
         titles.insert(1, "Node")
     cells = ([*map(_shown, _cells(row, with_node=with_node))] for row in rows[:MOST_SHOWN])
-    content = table("events-table", "The last errors by the kernel's log, and who held the GPU then", titles, cells)
+    content = table("events-table", "The last errors in the kernel's log, and who held the GPU then", titles, cells)
     is_failing = any(device.health in BROKEN for device in devices)
     # With another key it is a new element for morph.js, which never opens or folds an element that the reader has.
     marks = ' data-key="events of failing GPUs" open' if is_failing else ""

@@ -87,8 +87,8 @@ async function refresh() {
     if (typeof status !== "number") throw status;
     setStale(true, "the exporter does not answer");
     sayWhatIsWrong(
-      status ? `The exporter answers with status ${status}; the table shows what it said last.`
-             : "The exporter does not answer; the table shows what it said last.",
+      status ? `The exporter answers with status ${status}; the table shows its last answer.`
+             : "The exporter does not answer; the table shows its last answer.",
     );
   }
   const pause = Math.max(EVERY_MS, (performance.now() - began) * PAUSE_FACTOR, (chars / CHARS_A_SECOND) * 1000);

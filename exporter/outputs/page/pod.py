@@ -40,7 +40,7 @@ def pod_section(rows: Sequence[DeviceRow], view: PageView) -> str:
 def pod_accounts(pod: str, accounts: Accounts | None) -> str:
     """The table of the pod's accounts. `accounts` are the node's accounts; None if they are not at hand."""
     if accounts is None:
-        return '<p class="none">What it has had of GPUs is in the pod_gpu_… counters of its node\'s exporter.</p>'
+        return '<p class="none">Its GPU time and energy are in the pod_gpu_… counters of its node\'s exporter.</p>'
     families = [family for amount in AMOUNTS for family in amount.families if not family.labels]
     rows: list[tuple[str, str, str]] = []
     for account in accounts.rows:
@@ -55,5 +55,5 @@ def pod_accounts(pod: str, accounts: Accounts | None) -> str:
                 rows.append((device, text(family.name), f"{amount:.1f}"))
     if not rows:
         return ""
-    caption = "What it has had of GPUs, as its counters on /metrics say"
+    caption = "Its GPU time and energy, by its counters on /metrics"
     return table("accounts", caption, ("Device", "Counter", "Amount"), rows)

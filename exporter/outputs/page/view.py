@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 MOST_LINES = 200  # the most lines that are shown at once by default
 _MOST_OF_ALL = 5000
 _MOST_FOLDS = 100
-FOLDS = {"": "by itself", "none": "nothing", "gpu": "GPUs", "node": "nodes"}
+FOLDS = {"": "automatic", "none": "nothing", "gpu": "GPUs", "node": "nodes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
