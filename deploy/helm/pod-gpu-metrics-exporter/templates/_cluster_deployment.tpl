@@ -69,7 +69,7 @@ spec:
             {{- toYaml . | nindent 12 }}
             {{- end }}
           env:
-            # where --cluster.selector finds pods, in place of --cluster.service
+            # --cluster.selector finds pods here; --cluster.service does not need it
             - name: POD_NAMESPACE
               valueFrom:
                 fieldRef:
@@ -96,7 +96,7 @@ spec:
           livenessProbe:
             httpGet: {path: /-/healthy, port: metrics}
             timeoutSeconds: 3
-          # 503 until the nodes are known and each was asked; nodes that are missing later do not take a replica out
+          # 503 until the nodes are known and each was asked; nodes that go missing later do not make a replica unready
           readinessProbe:
             httpGet: {path: /-/ready, port: metrics}
             timeoutSeconds: 3

@@ -33,7 +33,7 @@ timeoutSeconds: 3
       valueFrom:
         fieldRef:
           fieldPath: spec.nodeName
-    # where --dcgm.selector may find pods, beside the GPU operator's namespace
+    # --dcgm.selector finds pods here and in the GPU operator's namespace
     - name: POD_NAMESPACE
       valueFrom:
         fieldRef:
@@ -48,7 +48,7 @@ timeoutSeconds: 3
     - name: POD_GPU_EXPORTER_KERNEL_LOG_MODE
       value: "on"
     {{- end }}
-    # both files are named in the environment, so that healthcheck and doctor in this container know them, too
+    # in the environment, so that healthcheck and doctor in this container also know the files
     {{- if include "exporter.config" . }}
     - name: POD_GPU_EXPORTER_CONFIG_FILE
       value: /etc/pod-gpu-metrics-exporter/config/config.yaml
@@ -63,7 +63,7 @@ timeoutSeconds: 3
   ports:
     - name: metrics
       containerPort: 9400
-  # the other two probes begin once this one has found the port open
+  # the other two probes begin once this one has succeeded
   startupProbe:
     {{- include "exporter.probe" (dict "path" "/-/healthy" "root" .) | nindent 4 }}
     periodSeconds: 1
@@ -75,7 +75,7 @@ timeoutSeconds: 3
   resources: {{- toYaml (ternary .Values.cudaProbe.resources .Values.resources .Values.cudaProbe.enabled) | nindent 4 }}
   securityContext: {{- include "exporter.securityContext" . | nindent 4 }}
   volumeMounts:
-    # the folder, not the socket: a mounted socket file is dead after the first restart of the kubelet
+    # the folder, not the socket file: a mounted file is dead after a restart of the kubelet
     - name: pod-resources
       mountPath: /var/lib/kubelet/pod-resources
       readOnly: true
@@ -95,17 +95,17 @@ timeoutSeconds: 3
       readOnly: true
     {{- end }}
     {{- if .Values.allocators }}
-    # the kubelet's Pods API: the annotations of pods without the Kubernetes API
+    # the kubelet's Pods API: what allocators wrote on pods, without the Kubernetes API
     - name: pods-api
       mountPath: /var/lib/kubelet/pods-api
       readOnly: true
-    # the kubelet's own record of what device plugins gave
+    # the kubelet's checkpoint: what device plugins gave each container
     - name: device-plugins
       mountPath: /var/lib/kubelet/device-plugins
       readOnly: true
     {{- end }}
     {{- if include "exporter.seesProcesses" . }}
-    # names of links say whose a container is
+    # the names of links tell a container's pod
     - name: log-containers
       mountPath: /var/log/containers
       readOnly: true
@@ -144,7 +144,7 @@ timeoutSeconds: 3
     path: {{ .Values.kubeletPath }}
     type: Directory
 {{- if .Values.cdi.etc }}
-# each may be missing, and a mount of what comes later would stay empty: so it is made first
+# created if missing: a folder that appears later would not be seen in the mount
 - name: etc-cdi
   hostPath:
     path: /etc/cdi

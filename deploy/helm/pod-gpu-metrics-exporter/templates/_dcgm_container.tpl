@@ -8,12 +8,12 @@
   args: {{- toYaml . | nindent 4 }}
   {{- end }}
   env:
-    # on the pod's address, since the kubelet's probes could not reach it on loopback
+    # not on loopback, where the kubelet's probes could not reach it
     - name: DCGM_EXPORTER_LISTEN
       value: ":9401"
     - name: DCGM_EXPORTER_COLLECTORS
       value: /etc/pod-gpu-metrics/counters.csv
-    # the label Hostname: without this it is the pod's name, and every rollout makes all series anew
+    # for the label Hostname. Without it that is the pod's name, and every rollout makes new series
     - name: NODE_NAME
       valueFrom:
         fieldRef:
@@ -28,7 +28,7 @@
     httpGet: {path: /health, port: dcgm}
     periodSeconds: 2
     timeoutSeconds: 3
-    # DCGM looks at every GPU before the port opens
+    # DCGM looks at every GPU before it opens the port
     failureThreshold: 60
   livenessProbe:
     httpGet: {path: /health, port: dcgm}
