@@ -129,7 +129,7 @@ instance its own memory counts. The exporter suspects nothing after
 - `OOMKilled`: that is the machine's memory, not the GPU's;
 - an XID that means a failure of the GPU.
 
-It may be wrong, or miss one:
+It may be wrong, or miss it:
 
 - Frameworks reserve memory (vLLM 90 %, JAX 75 %): a full GPU may lack nothing, and JAX's part never looks full.
 - Only the probe sees an allocation that fails while much is free.

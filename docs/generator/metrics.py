@@ -1,88 +1,84 @@
 """docs/metrics.md: every family of the program's own, from its catalogues."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from docs.generator.markdown import code, document, prose, table
 from exporter.cluster.outputs.own_metrics import FAMILIES as OF_CLUSTER
 from exporter.cluster.outputs.own_metrics import OF_NODES
-from exporter.dcgm.links import KINDS
 from exporter.exposition.families import Family
 from exporter.exposition.lines import Reason
 from exporter.model.accounts import GAPS
 from exporter.operator.outputs import ALL_FAMILIES as OF_OPERATOR
 from exporter.operator.outputs import FAMILIES as OF_OPERATOR_ALONE
-from exporter.outputs.families import accounts, counters, cuda, gpu_manager, health, mapping, measured
+from exporter.outputs.families import accounts, counters, cuda, health, mapping, measured
+from exporter.outputs.families.family import OF_CONTAINER
 from exporter.outputs.families.slim import SLIM
 from exporter.ownership.labels import COLLISION, LIMIT
-from exporter.ownership.owners import WITHOUT_SAMPLES, Unmatched
-from exporter.telemetry import REFUSALS, PushResult, Telemetry
+from exporter.telemetry import REFUSALS, PushResult
 
 _INTRO = """\
-The samples of `/gpu/metrics` are dcgm-exporter's (or another exporter's, or NVML's with `--dcgm.mode off`): their
-names, types and values are not changed, and this page does not list them. What the exporter makes up itself is on
-`/metrics`. A family without samples is not there: what is not known is no 0."""
+The exporter's own families, on `/metrics`. `/gpu/metrics` passes on dcgm-exporter's samples (or another exporter's, or
+NVML's) with their names, types and values.
+
+- A name ending in `_total` is a counter's, any other a gauge's, unless its row says so.
+- An unknown value is left out, never 0.
+- `…` among the labels stands for {labels}.
+- Families behind a name with `…`, such as `pod_gpu_exporter_…`, say it in their names and HELP.
+- Elsewhere: `process_…`, `python_…`, [gpu-manager's](sharing.md#gpu-managers-families)."""
 _LABELS = (
-    (
-        "`pod`, `namespace`, `container`",
-        "always; empty on a device without an owner, or not there with `--labels.idle omit`",
-    ),
-    ("other names for these", "with `--labels.names`"),
-    ("`gpu_shared`", '`"true"` where several containers share the device'),
-    ("`pod_uid`", "with `--labels.pod-uid on`"),
-    ("`label_<name>`", "with `--labels.pod-labels`, each label of the pod that matches"),
-    (
-        "`dra_claim_name`, `dra_claim_namespace`, `dra_driver_name`, `dra_pool_name`, `dra_device_name`",
-        "where the owner has the device by a DRA claim",
-    ),
-    ("none of these", 'with `--labels.owners off`: `pod_gpu_info` has them, and `samples="without_owners"`'),
+    ("`pod`, `namespace`, `container`", "always; empty without an owner, or left out with `--labels.idle omit`"),
+    ("other names for these", "`--labels.names`"),
+    ("`gpu_shared`", '`"true"` if several containers share the device'),
+    ("`pod_uid`", "`--labels.pod-uid on`"),
+    ("`label_<name>`", "`--labels.pod-labels`: each label of the pod that matches"),
+    ("`dra_claim_name`, `dra_claim_namespace`, `dra_driver_name`, `dra_pool_name`, `dra_device_name`", "a DRA claim"),
+    ("none of these", '`--labels.owners off`: `pod_gpu_info` has them, and `samples="without_owners"`'),
 )
 _LABELS_OF_ACCOUNTS = """\
-The rows of containers in the [accounts](#accounts) have the labels that `--labels.pod-labels`, `--labels.pod-uid` and
-`--workload.labels` ask for, too. Rows of a pod in a [queue](bill.md#queues) have `queue`, as `pod_gpu_info` has it."""
+The [accounts](#accounts) of containers also have the labels of `--labels.pod-labels`, `--labels.pod-uid` and
+`--workload.labels`, and, like `pod_gpu_info`, `queue` if the pod is in a [queue](bill.md#queues)."""
 _SOURCES = """\
-Sources are `kubelet`, `dcgm:<host:port>`, `file:<path>` (samples, an inventory, or the file of `--accounting.state`)
-and, where they are there, `driver`, `cdi` and `nvml` (the inventory), `processes` and `container-logs` ([measured
-use](sharing.md#what-it-takes)), `probe` (of CUDA), `kernel-log`, `pods`, `resourceslices`, `dra-checkpoint`
-([admin access](devices.md#claims)), `device-checkpoint` (of the kubelet) and `environ` (of containers). Where several
-pages share an address, `dcgm:` has the path, too, and a `#<number>` if that is the same; it never has a query or a
-user. Why a source is down stands in a comment at the top of `/metrics`, on `/`, in `/debug/mapping`, and once in the
-log."""
+Sources:
+
+- who holds what: `kubelet`, `device-checkpoint`; `environ` (of containers)
+- samples: `dcgm:<host:port>`, `file:<path>` (also an inventory, or the file of `--accounting.state`)
+- the inventory: `driver`, `cdi`, `nvml`; [measured use](sharing.md#what-it-takes): `processes`, `container-logs`
+- pods and claims: `pods`, `resourceslices`, `dra-checkpoint` ([admin access](devices.md#claims))
+- `kernel-log`, and the CUDA `probe`
+
+If pages share an address, `dcgm:` has the path, too, and then a `#<number>`. Why a source is down stands at the top of
+`/metrics`, on `/`, in `/debug/mapping` and in the log."""
+_OF_ROLES: Sequence[Family] = (*health.FAMILIES, *counters.FAMILIES, *counters.OTLP)
+_TABLES = "and the first two tables of families, without"
 _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
-    ("Program and sources", f"How the program and what it reads are.\n\n{_SOURCES}", health.FAMILIES),
-    ("Assignments", "What the kubelet handed out, and what became of it.", health.ASSIGNMENTS),
-    ("What the program counts of itself", "Every reason is there from the start, with 0.", counters.FAMILIES),
-    ("Pushes by OTLP", "Where [something is pushed](scrape.md#pushing-by-otlp).", counters.OTLP),
-    ("Which pod holds which GPU", "`/metrics/nodes` has the second one as `<node>_info`.", mapping.FAMILIES),
-    ("The machine", "Where NVIDIA's driver is loaded, or GPUs of NVIDIA's are known.", health.HOST),
+    ("Program and sources", _SOURCES, health.FAMILIES),
     (
-        "Accounts",
-        "Unless `--accounting.mode` is off. [What to ask them](promql.md).",
-        accounts.FAMILIES,
+        "What the program counts of itself",
+        "Every reason is there from the start, with 0; `otlp` if the exporter [pushes](scrape.md#pushing-by-otlp).",
+        (*counters.FAMILIES, *counters.OTLP),
     ),
+    ("Assignments", "", health.ASSIGNMENTS),
+    (
+        "Which pod holds which GPU",
+        "`/metrics/nodes` has `pod_and_gpu_map_info` as `<node>_info`. `pod_gpu_host_info` needs GPUs of NVIDIA.",
+        (*mapping.FAMILIES, *health.HOST),
+    ),
+    ("Accounts", "Unless `--accounting.mode` is off. [What to ask them](promql.md).", accounts.FAMILIES),
     ("Measured use", "Where use is [measured](sharing.md#measured-use).", measured.FAMILIES),
     (
         "What programs ask of CUDA",
-        "Where the CUDA probe runs. Every number is by container and GPU, since the probe came to see the container.",
-        cuda.FAMILIES,
-    ),
-    ("The CUDA probe", "Where it runs.", cuda.PROBE),
-    (
-        "gpu-manager's",
-        "Also alone on `/metric`. [What they say here](sharing.md#gpu-managers-families).",
-        gpu_manager.FAMILIES,
+        "Since the probe first saw the container. Empty owners: processes in no pod. Empty `UUID`: unknown GPU.",
+        (*cuda.FAMILIES, *cuda.PROBE),
     ),
 )
-# the possible values of labels that have only a few
+# the possible values of labels that have only a few, and what some of them mean
 _VALUES: dict[str, Iterable[str]] = {
-    "pod_gpu_exporter_unmatched_devices": [reason for reason in Unmatched if reason not in WITHOUT_SAMPLES],
     "pod_gpu_exporter_rejected_lines_total": Reason,
     "pod_gpu_exporter_refused_requests_total": REFUSALS,
-    "pod_gpu_exporter_otlp_pushes_total": get_args(PushResult),
-    "pod_gpu_exporter_otlp_points_total": ("accepted", "lost"),
     "pod_gpu_exporter_pod_label_problems": (COLLISION, LIMIT),
+    "pod_gpu_accounting_gap_seconds_total": GAPS,
+    "pod_gpu_exporter_otlp_pushes_total": get_args(PushResult),
     "pod_gpu_throttled_seconds_total": (
         "power",
         "thermal",
@@ -92,68 +88,139 @@ _VALUES: dict[str, Iterable[str]] = {
         "low_util",
         "reliability",
     ),
-    "pod_gpu_link_errors_total": KINDS,
-    "pod_gpu_accounting_gap_seconds_total": GAPS,
+}
+_MEANINGS: dict[str, Mapping[str, str]] = {
+    "pod_gpu_exporter_refused_requests_total": {
+        "busy": "too many at once",
+        "certificate": "a client's, missing or not trusted",
+        "connections": "too many open",
+        "tls": "another failed handshake, or HTTP on the port of HTTPS",
+    },
+    "pod_gpu_exporter_otlp_pushes_total": {
+        "later": "the receiver wants them later",
+        "failed": "no answer",
+        "skipped": "the receiver had asked for a pause",
+    },
+    "pod_gpu_exporter_pod_label_problems": {COLLISION: "renamed, since two came out alike", LIMIT: "left out"},
+    "pod_gpu_accounting_gap_seconds_total": {
+        "exporter": "holders are not known",
+        "kubelet": "the same",
+        "page": "energy and activity wait",
+    },
 }
 # notes that are too long for a HELP text
 _NOTES = {
-    "pod_gpu_exporter_unmatched_devices": "With `other_node` the page is another node's, with `unnamed` samples carry"
-    " no such name, with `too_many_devices` the page has more than 1,024.",
-    "pod_gpu_exporter_refused_requests_total": "`busy`: too many at once; `certificate`: a client's, missing or not"
-    " trusted; `tls`: no handshake for another reason, or plain HTTP on the port of HTTPS; `connections`: too many"
-    " open.",
-    "pod_gpu_exporter_pod_label_problems": "`collision`: renamed, since two came out alike; `limit`: left out.",
-    "pod_gpu_allocated_ratio": "It is 1, what an allocator granted, its shares of those offered, or its MIG"
-    " instance's compute slices of the GPU's.",
-    "pod_gpu_accounting_gap_seconds_total": "While the `kubelet` or the `exporter` is missing, nobody sees who holds"
-    " what; while a `page` is, only energy and activity wait.",
+    "pod_gpu_allocated_ratio": "By MIG it is the part of the compute slices.",
+    "pod_gpu_exporter_unmatched_devices": "[Reasons](troubleshooting.md#a-gpu-has-no-pod).",
+    "pod_gpu_link_errors_total": "[Kinds](health.md#errors-of-links).",
 }
-_HEADS = ("family", "type", "labels", "HELP")
+_PREFIX, _CUDA = "pod_gpu_exporter_", "pod_gpu_cuda_"
+# families whose names say what their HELP says
+_PLAIN = {
+    *(
+        f"{_PREFIX}{name}"
+        for name in (
+            "build_info",
+            "source_duration_seconds",
+            "source_last_success_timestamp_seconds",
+            "config_reload_failures_total",
+            "tasks",
+            "bound_used",
+            "bound_limit",
+            "probe_attach_failures_total",
+            "probe_map_entries",
+            "probe_map_limit",
+            "cluster_node_age_seconds",
+            "operator_watches_ended_total",
+            "operator_queue",
+            "cluster_missing_nodes",
+            "probe_programs",
+            "operator_resources",
+            "operator_objects",
+            "operator_api_requests_total",
+        )
+    ),
+    *(
+        f"{_CUDA}{name}_total"
+        for name in (
+            "kernel_launches",
+            "graph_launches",
+            "threads_launched",
+            "allocations",
+            "allocation_failures",
+            "frees",
+            "memory_freed_bytes",
+            "memory_released_at_exit_bytes",
+            "copied_bytes",
+            "synchronizations",
+            "sync_seconds",
+        )
+    ),
+}
+_SAID_ONCE = (
+    " In all of these families processes in no pod have empty owners, and UUID is empty if the GPU is not known."
+)
+_HEADS = ("family", "HELP")
 
 
 def page() -> str:
     """The page."""
     parts: list[str] = []
     for title, says, families in _SECTIONS:
-        parts += [f"## {title}", says, _table(families)]
-    others = [family.name for family in OF_CLUSTER if family not in OF_NODES]
-    of_all = [family.name for family in OF_OPERATOR if family not in OF_OPERATOR_ALONE]
+        parts += [f"## {title}", *filter(None, (says,)), _table(families)]
     return document(
         "Metrics",
-        _INTRO,
+        _INTRO.replace("{labels}", ", ".join(map(code, OF_CONTAINER))),
         "## Labels that samples gain",
         table(("label", "when"), _LABELS),
         _LABELS_OF_ACCOUNTS,
         *parts,
-        "## The process",
-        "As every Prometheus client for Python shows it.",
-        _table(_of_process()),
         "## Of the cluster role",
-        f"Its `/metrics` has these, and of the above {', '.join(map(code, others))} and those of the process.",
+        f"Its `/metrics` has these, {_TABLES} {_lacks(OF_CLUSTER)}.",
         _table(OF_NODES),
         "## Of the operator",
-        f"Its `/metrics` has these, and of the above {', '.join(map(code, of_all))} and those of the process.",
+        f"Its `/metrics` has these, {_TABLES} {_lacks(OF_OPERATOR)}.",
         _table(OF_OPERATOR_ALONE),
+        "Next: [promql](promql.md), [alerts](alerts.md)",
     )
 
 
+def _lacks(families: Iterable[Family]) -> str:
+    """The families of the first tables that a role does not have, without what all their names begin with."""
+    names = {family.name for family in families}
+    return ", ".join(code(family.name.removeprefix(_PREFIX)) for family in _OF_ROLES if family.name not in names)
+
+
 def _table(families: Iterable[Family]) -> str:
-    return table(_HEADS, [_row(family) for family in families])
+    """A row for each family; those whose names say it all are one row for each beginning of a name."""
+    rows = [_row(family) for family in families if family.name not in _PLAIN]
+    for prefix in (_CUDA, _PREFIX):
+        plain = [family for family in families if family.name in _PLAIN and family.name.startswith(prefix)]
+        if plain:
+            rows.append((code(f"{prefix}…"), ", ".join(_selector(family).replace(prefix, "") for family in plain)))
+    return table(_HEADS, rows)
 
 
 def _row(family: Family) -> Sequence[str]:
-    says = prose(family.help)
-    if family.name in _VALUES:
-        says += " Reasons: " + ", ".join(code(str(value)) for value in _VALUES[family.name]) + "."
+    says = [prose(family.help.replace(_SAID_ONCE, ""))]
+    is_usual = family.kind == ("counter" if family.name.endswith("_total") else "gauge")
+    if not is_usual:
+        says.insert(0, f"*{family.kind}*:")
+    meanings = _MEANINGS.get(family.name, {})
+    values = [*map(str, _VALUES.get(family.name, ()))]
+    if values:
+        named = (code(value) + (f" ({meanings[value]})" if meanings.get(value) else "") for value in values)
+        says.append(", ".join(named) + ".")
     if family.name in {slim.name for slim in SLIM}:
-        says += " Also on `/gpu/metrics`."
+        says.append("Also on `/gpu/metrics`.")
     if family.name in _NOTES:
-        says += f" {_NOTES[family.name]}"
-    return (code(family.name), family.kind, ", ".join(map(code, family.labels)), says)
+        says.append(_NOTES[family.name])
+    return (_selector(family), " ".join(says))
 
 
-def _of_process() -> Iterable[Family]:
-    for found in text_string_to_metric_families(Telemetry().render_process().decode()):
-        name = f"{found.name}_total" if found.type == "counter" else found.name
-        labels = sorted({label for sample in found.samples for label in sample.labels})
-        yield Family(name, found.type, found.documentation, tuple(labels))
+def _selector(family: Family) -> str:
+    """The family with its labels, as in PromQL; `…` for those that many have."""
+    labels = family.labels
+    if set(OF_CONTAINER) <= set(labels):
+        labels = (*(label for label in labels if label not in OF_CONTAINER), "…")
+    return code(f"{family.name}{{{', '.join(labels)}}}" if labels else family.name)

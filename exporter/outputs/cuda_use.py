@@ -59,14 +59,14 @@ def _by_code(errors: Mapping[int, int]) -> dict[str, int]:
 FIGURES = (
     CudaFigure(
         "processes",
-        "Processes of a container that run and have called CUDA on a GPU. Those in no pod have empty owners, and UUID"
-        " is empty where it is not known which GPU a process means: so in all of these families.",
+        "Running processes of a container that have called CUDA on a GPU. In all of these families processes in no pod"
+        " have empty owners, and UUID is empty if the GPU is not known.",
         lambda use: use.processes,
         grows=False,
     ),
     CudaFigure(
         "kernel_launches",
-        "Kernels that programs launched. Those of a graph are not among them.",
+        "Kernels that programs launched, without those of graphs.",
         lambda use: use.counts.launches,
     ),
     CudaFigure(
@@ -76,7 +76,7 @@ FIGURES = (
     ),
     CudaFigure(
         "threads_launched",
-        "Threads of the launched kernels: the size of the grid times that of a block.",
+        "Threads of the launched kernels: grid size times block size.",
         lambda use: use.counts.threads,
     ),
     CudaFigure(
@@ -96,15 +96,13 @@ FIGURES = (
     ),
     CudaFigure(
         "memory_allocated_bytes",
-        "Bytes that the running programs have allocated and not freed, as they asked for them: the driver rounds up,"
-        " and takes memory of its own.",
+        "Bytes that running programs asked for and have not freed. The driver takes more.",
         lambda use: use.counts.memory_bytes,
         grows=False,
     ),
     CudaFigure(
         "memory_peak_bytes",
-        "The most that was allocated at a time: what all programs of the container had when the probe was read, or one"
-        " of them at any time.",
+        "The most that was allocated at a time: by all programs at a read of the probe, or by one at any time.",
         lambda use: use.counts.peak_bytes,
         grows=False,
     ),
@@ -120,8 +118,7 @@ FIGURES = (
     ),
     CudaFigure(
         "copies",
-        "Copies by direction: host_to_host, host_to_device, device_to_host, device_to_device, and default where CUDA"
-        " works it out from the addresses.",
+        "Copies: host_to_host, host_to_device, device_to_host, device_to_device, or default (by the addresses).",
         lambda use: _by_direction(use.counts.copies),
         label="direction",
     ),
@@ -138,20 +135,19 @@ FIGURES = (
     ),
     CudaFigure(
         "sync_seconds",
-        "The time that threads spent in calls that wait for the GPU; that of several threads adds up.",
+        "The time that threads waited for the GPU, summed over threads.",
         lambda use: use.counts.sync_ns,
         power=9,
     ),
     CudaFigure(
         "active_seconds",
-        "The time in which a container had work on the GPU: from the first launch to the synchronisation that ends it,"
-        " in any stream of any of its programs. It is not the time in which kernels ran: that in a queue, and that in"
-        " which other containers had the GPU, count as well.",
+        "The time with work on the GPU, from the first launch to the synchronisation that ends it, in any stream. It"
+        " includes time in a queue, and time in which other containers had the GPU.",
         lambda use: use.active_seconds,
     ),
     CudaFigure(
         "errors",
-        "Calls that did not succeed, by cudaError_t or CUresult; code is other for all after the first 64 of a row.",
+        "Failed calls, by cudaError_t or CUresult; other after the first 64 codes of a row.",
         lambda use: _by_code(use.counts.errors),
         label="code",
     ),

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 import pytest
@@ -18,6 +18,7 @@ from exporter.config import cluster_settings, node_settings, operator_settings
 from exporter.exposition.families import Family
 from exporter.operator.outputs import FAMILIES as OPERATOR_FAMILIES
 from exporter.operator.outputs import OUTPUTS as OPERATOR_OUTPUTS
+from exporter.outputs.families import gpu_manager
 from exporter.outputs.families.catalogue import FAMILIES
 from exporter.outputs.node_outputs import OUTPUTS
 from tests.support.places import ROOT
@@ -80,12 +81,34 @@ def test_every_path_is_there() -> None:
         assert paths == {output.path for output in outputs}
 
 
-def test_every_family_is_there_with_its_labels() -> None:
+def _families_of_page() -> Mapping[str, tuple[str, set[str]]]:
+    """By name: the kind and the labels as the page's own words have them."""
+    (common,) = re.findall(r"^- `…` among the labels stands for (.*)\.$", METRICS, re.MULTILINE)
+    found: dict[str, tuple[str, set[str]]] = {}
+    _, _, tables = METRICS.partition("\n## Program and sources\n")
+    for first, says in re.findall(r"^\| `([\w…]+(?:\{[^}`]*\})?)` \| (.*) \|$", tables, re.MULTILINE):
+        names = [first]
+        if first.endswith("_…"):
+            names = [first.removesuffix("…") + name for name in re.findall(r"`([^`]*)`", says)]
+        for named in names:
+            name, _, inside = named.rstrip("}").partition("{")
+            labels = set(re.findall(r"\w+|…", inside))
+            if "…" in labels:
+                labels = labels - {"…"} | set(re.findall(r"\w+", common))
+            said = re.match(r"\*(\w+)\*: ", says)
+            usual = "counter" if name.endswith("_total") else "gauge"
+            found[name] = (said[1] if said else usual, labels)
+    return found
+
+
+def test_every_family_is_there_with_its_kind_and_its_labels() -> None:
+    """Those of gpu-manager are in docs/sharing.md."""
+    of_page = _families_of_page()
     families: Sequence[Family] = (*FAMILIES, *CLUSTER_FAMILIES, *OPERATOR_FAMILIES)
-    for family in {family.name: family for family in families}.values():
-        (row,) = re.findall(rf"^\| `{family.name}` \|.*", METRICS, re.MULTILINE)
-        assert f"| {family.kind} |" in row
-        assert all(f"`{label}`" in row for label in family.labels), family.name
+    own = {family.name: family for family in families if family not in gpu_manager.FAMILIES}
+    assert of_page == {name: (family.kind, {*family.labels}) for name, family in own.items()}
+    sharing = (FOLDER / "sharing.md").read_text()
+    assert all(f"`{family.name}{{{family.labels[-1]}" in sharing for family in gpu_manager.FAMILIES)
 
 
 @pytest.mark.parametrize("name", TEXTS)
