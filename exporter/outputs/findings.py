@@ -168,7 +168,7 @@ def of_other_sources(snapshot: Snapshot) -> Iterator[Finding]:
     why = snapshot.unmeasured
     if why is not None and all(why != health.trouble for health in snapshot.health.values()):
         # The user has not asked for this source, so its failure is no warning, but a hint.
-        says = f"what pods use of GPUs is not all measured, rows of shared ones are what --sharing says: {why.message}"
+        says = f"the pods' use of GPUs is not all measured; rows of shared GPUs follow --sharing: {why.message}"
         yield fine("measured use", says, why.remedy)
 
 
@@ -186,8 +186,8 @@ def _of_kernel_log(snapshot: Snapshot) -> Iterator[Finding]:
         some = "a GPU" if len(unplaced) == 1 else f"{len(unplaced)} GPUs"
         yield warning(
             KERNEL_LOG,
-            f"the log names a GPU by its address on PCI, and of {some} nobody says the address: their errors are of no"
-            " GPU and of no holder",
+            f"the log names a GPU by its PCI address, and nobody says that of {some}: their errors have no GPU and no"
+            " holder",
             "let the exporter see /proc/driver/nvidia (NVIDIA's runtime, or its folder gpus mounted there), or have"
             " dcgm-exporter's page carry the label pci_bus_id",
         )
@@ -276,8 +276,8 @@ def _of_unknown_slices(snapshot: Snapshot, subjects: Iterable[Subject]) -> Itera
             continue
         yield warning(
             "accounts",
-            f"into how many compute slices a GPU of the model {model!r} can be cut is not known: its MIG instances"
-            f" are counted as parts of {USUAL_SLICES}",
+            f"the number of compute slices of the model {model!r} is not known: its MIG instances count as parts of"
+            f" {USUAL_SLICES}",
             "let the exporter ask NVML (--nvml.mode), which knows it",
         )
 
@@ -300,7 +300,7 @@ def _matched(snapshot: Snapshot, words: Explainer) -> Iterator[Finding]:
         elif match.reason in WITHOUT_SAMPLES and why:
             yield Finding(Level.OK, name, why)
         elif match.assignment in by_page:
-            yield fine(name, "not known here, but the page names its container itself, and that is kept")
+            yield fine(name, "this id is not understood, but the page itself names the container, and that is kept")
         # without a page, or with another node's page, another finding names that cause
         elif snapshot.joined is not None and match.reason != Unmatched.OTHER_NODE and why:
             yield Finding(Level.PROBLEM, name, why)

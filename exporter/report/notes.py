@@ -25,7 +25,7 @@ _LATE_MS = 120_000  # whatever the interval is, the first scrape comes before th
 _LATE_OF_SPAN = 0.05
 _GAPS = {
     "kubelet": "the kubelet did not say who held what",
-    "page": "dcgm-exporter's page was missing: no use was counted, and no energy but what DCGM's counter tells later",
+    "page": "dcgm-exporter's page was missing: use was not counted, and energy only as far as DCGM's counter went on",
     "exporter": "the exporter was away, or stood still",
 }
 
@@ -92,15 +92,14 @@ def _of_nodes(facts: SpanFacts, span: Span, overheld: Sequence[str]) -> Iterable
     if away:
         named = [f"{node} ({long_written(int(away[node]))})" for node in sorted(away, key=lambda node: -away[node])]
         yield _note(
-            f"for a part of the span there is nothing of {counted(len(away), 'node')}: {_list(named)}. Pods that were"
-            " there before and after are counted; those that came and went meanwhile are not",
+            f"{counted(len(away), 'node')} had no samples for a part of the span: {_list(named)}. Pods that were there"
+            " before and after are counted; pods that came and went meanwhile are not",
             "where a node is not new, and was not switched off: look at its exporter, and at its target in Prometheus",
         )
     unsized = sorted(set(overheld) - facts.seen_ms.keys())
     if unsized:
         yield _note(
-            f"nobody told how many GPUs there were on {_list(unsized)} (node_gpu_capacity): what there was in all is"
-            " too low",
+            f"the number of GPUs on {_list(unsized)} is not known (node_gpu_capacity): the capacity is too low",
             "does --match leave that family out, or a rule of Prometheus (metric_relabel_configs) drop it?",
         )
     several = [node for node in overheld if node not in away and node not in unsized]
@@ -149,15 +148,15 @@ def _of_groups(by: GroupBy, *, ungrouped: bool, unrecorded: tuple[float, float])
     """Notes on rows without the label by which they are grouped. `unrecorded`: see `_unrecorded`."""
     by_name, by_nothing = unrecorded
     if by.kind == "workload" and by_name + by_nothing:
-        names = f"{number(by_name)} GPU-hours: names of pods tell it (a Rollout's are as a Deployment's)"
-        nothing = f"{number(by_nothing)} GPU-hours: names do not tell it either, and the pods stand for themselves"
+        names = f"{number(by_name)} GPU-hours: the pods' names tell it (a Rollout's look like a Deployment's)"
+        nothing = f"{number(by_nothing)} GPU-hours: names do not tell it either, so each pod is a group of its own"
         parts = []
         if by_name:
             parts.append(names)
         if by_nothing:
             parts.append(nothing)
         yield _note(
-            f"no workload was recorded of {'; of '.join(parts)}",
+            f"no workload was recorded for {'; for '.join(parts)}",
             "give the exporter --workload.labels and the right to read controllers (deploy/rbac.yaml)",
         )
     if by.kind == "cluster" and ungrouped:
@@ -183,7 +182,7 @@ def _of_prices(unpriced: Sequence[str]) -> Iterable[Trouble]:
     if unpriced:
         named = _list([model or "a model that nobody knows" for model in unpriced])
         yield _note(
-            f"there is no price for {named}: costs with its hours in them are left out",
+            f"there is no price for {named}: costs that include its hours are left out",
             "add --price-per-gpu-hour MODEL=PRICE, or a price without a model for all others",
         )
 
@@ -193,7 +192,7 @@ def _of_measuring(facts: SpanFacts, rows: Sequence[ReportRow]) -> Iterable[Troub
     tokens = facts.tokens or {}
     several = ["/".join(pod[1:]) for pod, models in sorted(tokens.items()) if len(models) > 1]
     if several:
-        message = "what a pod's GPUs did cannot be divided by its models, whose tokens are added up"
+        message = "a pod's GPUs cannot be divided among its models, so the tokens of all are added up"
         yield _note(f"{message}: {_list(several)}", "let each model have a pod of its own")
     if sum(row.amounts.held for row in rows) > 0 and not any(row.amounts.joules for row in rows):
         yield _note(
@@ -202,18 +201,19 @@ def _of_measuring(facts: SpanFacts, rows: Sequence[ReportRow]) -> Iterable[Troub
         )
     if facts.has_renamed:
         yield _note(
-            "Prometheus puts its own labels in the place of the pods', which it calls exported_pod and so on: what"
-            " nobody held stands under the exporter's own pod",
+            "Prometheus renames the pods' labels (exported_pod and so on) and puts its own in their place: GPUs that"
+            " nobody held are under the exporter's own pod",
             "set honor_labels: true, as deploy/prometheus/scrape-config.yaml does",
         )
     if facts.odd:
         yield _note(
-            f"no number of 0 or more, left out: {counted(facts.odd, 'value')}", "what else writes our families?"
+            f"{counted(facts.odd, 'value')} left out: no number of 0 or more",
+            "does another program write families of these names?",
         )
     for warning in facts.warnings:
         yield _note(f"the server warns: {warning}", "some of its data may be missing from this report")
     for error in facts.unanswered.values():
-        yield _note(f"the server left a question unanswered: {error}", "what it was about is missing here")
+        yield _note(f"the server left a question unanswered: {error}", "what it asked for is missing here")
 
 
 def _overheld(rows: Iterable[ReportRow], facts: SpanFacts, there_seconds: float) -> Sequence[str]:

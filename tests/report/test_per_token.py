@@ -66,7 +66,7 @@ def test_what_cannot_be_divided_or_joined_is_named() -> None:
     tokens: Tokens = {("", "ml", "llm-0"): {"llama": 1e6, "qwen": 1e6}, ("c", "ml", "elsewhere-0"): {"llama": 1.0}}
     made = report([held("llm-0", "GPU-a")], tokens)
     assert joules(made.total) == pytest.approx(KWH / 2e6 * 1000)
-    assert "cannot be divided by its models, whose tokens are added up: ml/llm-0" in says(made)
+    assert "cannot be divided among its models, so the tokens of all are added up: ml/llm-0" in says(made)
 
 
 def test_each_form_has_the_columns_and_none_without_the_flag() -> None:

@@ -147,14 +147,14 @@ def facts(**known: object) -> SpanFacts:
             "the first 2h of the span count nothing; the server keeps 15d",
         ),
         ({"began_ms": SPAN.from_ms + 15_000}, None),
-        ({"seen_ms": {"n": SPAN.ms - 7_200_000}}, "there is nothing of 1 node: n (2h)"),
+        ({"seen_ms": {"n": SPAN.ms - 7_200_000}}, "1 node had no samples for a part of the span: n (2h)"),
         ({"seen_ms": {"n": SPAN.ms - 300_000}}, None),
-        ({"seen_ms": {f"n{i}": 0.0 for i in range(8)}}, "of 8 nodes: n0 (1d), n1 (1d), n2 (1d), n3 (1d), n4 (1d)"),
+        ({"seen_ms": {f"n{i}": 0.0 for i in range(8)}}, "of the span: n0 (1d), n1 (1d), n2 (1d), n3 (1d), n4 (1d)"),
         ({"nodes_elsewhere": {"n", "dark"}}, "1 node with GPUs, by kube-state-metrics, but without accounts: dark"),
         ({"restarts": {"n": 2}}, "1 exporter began to count anew: n (2)"),
         ({"gaps": {"kubelet": 3700.0, "page": 2.0}}, "about 1h 1m, all exporters together, the kubelet did not say"),
         ({"failing_seconds": 5400.0}, "containers held devices that were failing or gone for about 1.50 GPU-hours"),
-        ({"odd": 3}, "left out: 3 values"),
+        ({"odd": 3}, "3 values left out"),
         ({"has_renamed": True}, "set honor_labels: true"),
         ({"warnings": ("store 3 is away",)}, "the server warns: store 3 is away"),
         ({"unanswered": {"TooMuch": "busy"}}, "unanswered: busy"),
@@ -176,7 +176,7 @@ def test_what_could_not_be_known_is_said(known: Mapping[str, object], says: str 
         (
             "workload",
             [row("a", "p", Amounts(HOUR, joules=KWH))],
-            "no workload was recorded of 1.00 GPU-hours: names do not tell it",
+            "no workload was recorded for 1.00 GPU-hours: names do not tell it",
         ),
         ("label:cost-centre", None, "--labels.pod-labels cost-centre"),
         ("queue", None, "no row names a queue"),
@@ -199,8 +199,8 @@ def collected_rows() -> list[tuple[object, ...]]:
     ("node", "seen_ms", "says"),
     [
         ("n", SPAN.ms, "more was held on n than the GPUs there could give: another node has the same name, or an"),
-        ("n", SPAN.ms / 2, "there is nothing of 1 node: n (12h)"),
-        ("m", SPAN.ms, "nobody told how many GPUs there were on m"),
+        ("n", SPAN.ms / 2, "1 node had no samples for a part of the span: n (12h)"),
+        ("m", SPAN.ms, "the number of GPUs on m is not known"),
     ],
     ids=["two nodes of one name", "not scraped for half of the span", "a node without capacity"],
 )
@@ -349,7 +349,7 @@ def test_a_recorded_workload_names_its_unrecorded_namesakes() -> None:
         "a/Rollout/web": 2,
         "b/Deployment/web": 1,
     }
-    assert "no workload was recorded of 2.00 GPU-hours: names of pods tell it" in str(report.notes)
+    assert "no workload was recorded for 2.00 GPU-hours: the pods' names tell it" in str(report.notes)
 
 
 # issue 20, line 1
