@@ -133,7 +133,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   basicAuth: {{- toYaml . | nindent 4 }}
   {{- end }}
   relabelings:
-    # both pages are one target: without this label each would overwrite the other's up and shared families
+    # both pages are one target: without this label they would overwrite each other's up and shared families
     - sourceLabels: [__metrics_path__]
       targetLabel: metrics_path
     # by which alerts and dashboards know the exporters, whatever the release is called
@@ -147,7 +147,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   {{- if or $.monitor.metricRelabelings (eq $path "/metrics") }}
   metricRelabelings:
     {{- if eq $path "/metrics" }}
-    # when a counter began is no series: a Prometheus with created-timestamp zero ingestion reads it all the same
+    # drops the begins of counters as series; Prometheus' created-timestamp zero ingestion still reads them
     - sourceLabels: [__name__]
       regex: (pod_gpu|process|python)_.+_created
       action: drop
