@@ -1,6 +1,7 @@
 """docs/flags.md: every command, and every flag with its environment names, its values and its default."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 
 import click
 
@@ -11,30 +12,40 @@ from exporter.config.environment import CONFIG_FILE
 from exporter.config.settings import Setting, settings_of
 
 _INTRO = """\
-A setting comes from its flag, else from the environment, else from the YAML file that `--config.file` names, else it
-has its default. The environment name of a flag is `POD_GPU_EXPORTER_` and the flag in capitals, with `_` for `.` and
-`-`; it stands below each flag. Where there is a second one, it is a name that other programs use, too, and the first
-wins over it. Of a flag that is repeatable, the environment and the default are comma-separated. The keys of the file
-are the flags without leading dashes, flat (`kubelet.socket: /path`) or nested. A wrong flag, key or value, or a key
-that is there twice, ends the program with exit code 2 and one line that says what is allowed. An environment name
-that begins with `POD_GPU_EXPORTER_` but belongs to no setting is ignored with a warning (except those that Kubernetes
-makes for Services).
+A setting is a flag, an environment name and a key of a YAML file:
 
-`SIGHUP` reloads the configuration while scrapes go on. So does a change in a file that these flags name, also in a
-ConfigMap or a Secret. A configuration that cannot be used is refused, logged and counted, and the old one stays in
-force. Only `--web.listen-address` needs a restart."""
+```
+pod-gpu-metrics-exporter serve --dcgm.timeout 3s
+POD_GPU_EXPORTER_DCGM_TIMEOUT=3s pod-gpu-metrics-exporter serve
+pod-gpu-metrics-exporter serve --config.file /etc/gpu-metrics.yaml    # dcgm.timeout: 3s
+```
+
+- The flag wins over the environment, the environment over the file, the file over the default (in parentheses).
+- The environment name is `POD_GPU_EXPORTER_` and the flag in capitals, with `_` for `.` and `-`. A second name is in
+  the flag's row; the first wins over it. The keys of the file are flat (`dcgm.timeout`) or nested.
+- `…` after a flag: repeatable. In the environment its values are comma-separated, as in its default.
+- A wrong flag, key or value, or a key that is there twice, ends the program with exit code 2 and one line that says
+  what is allowed. An unknown `POD_GPU_EXPORTER_` name is ignored with a warning.
+- `SIGHUP`, or a change in a file that a flag names, reloads the configuration while scrapes go on. A wrong one is
+  refused, logged and counted; the old one stays. Only `--web.listen-address` needs a restart.
+- *DURATION*: 500ms, 5s or 1m. *FILE*, *PATH*: absolute. *REGEX*: of the whole name."""
 _OF_NODE = """\
-`serve` and `healthcheck` take all of them; `textfile` takes all but those that begin with `--web.` and `--accounting.`;
-`doctor` takes all, and needs none where an exporter runs. `demo` takes all but `--kubelet.socket` and `--dcgm.url`,
-which lead to the simulated node."""
+`serve` and `healthcheck` take all of them; `textfile` all but `--web.…` and `--accounting.…`; `demo` all but
+`--kubelet.socket` and `--dcgm.url`; `doctor` all, and needs none where an exporter runs."""
 _OF_CLUSTER = """\
-`cluster` takes these. Those that begin with `--web.`, `--kubernetes.` and `--log.` are the same as a node's. What they
-are for: [cluster.md](cluster.md)."""
+[`cluster`](cluster.md) takes these, and a node's `--web.…`, `--kubernetes.…` and `--log.…`."""
 _OF_OPERATOR = """\
-`operator` takes these, and like `cluster` those that begin with `--web.`, `--kubernetes.` and `--log.`. What they are
-for: [operator.md](operator.md)."""
-_HEADS = ("flag, environment", "takes", "default", "")
-_OWN_HEADS = ("flag", "takes", "")
+[`operator`](operator.md) takes these, and the same of a node's."""
+# the pages that show what a command's own flags do
+_PAGES = {
+    "demo": "getting-started.md#the-demo",
+    "textfile": "scrape.md",
+    "top": "kubectl.md#top-gpus-and-their-pods-in-a-terminal",
+    "report": "report.md",
+    "doctor": "doctor.md",
+    "bundle": "doctor.md",
+    "device-access": "troubleshooting.md#nvidias-devices-cannot-be-opened",
+}
 # the page to read about a group of settings
 _MORE = {
     "web": "[Protecting the port](install.md#a-protected-port)",
@@ -45,16 +56,15 @@ _MORE = {
     " it](scrape.md#without-dcgm-exporter), [a protected one](install.md#a-protected-port)",
     "nvml": "[Measured use](sharing.md#measured-use)",
     "processes": "[What it shows](sharing.md#processes)",
-    "probe": "[What it counts, what it costs, and how to stop it](cuda.md#the-cuda-probe)",
+    "probe": "[the probe](cuda.md#the-cuda-probe)",
     "labels": "[Labels from pods](devices.md#labels-from-pods); without owners: [how to"
     " join](promql.md#without-owners-on-samples), [what it saves](cluster.md#what-pods-that-come-and-go-cost)",
     "pods": "[Labels from pods](devices.md#labels-from-pods)",
     "allocators": "[Rights by allocator](install.md#allocators)",
     "sharing": "[Shared GPUs](sharing.md#what-each-owners-row-has)",
-    "families": "[The names of 4.8 and 4.9](migration.md#from-dcgm-exporter-48-to-49)",
+    "families": "[4.8 and 4.9](migration.md#from-dcgm-exporter-48-to-49)",
     "kernel_log": "[What it takes](install.md#the-kernels-log)",
-    "accounting": "[How much did each team use?](sharing.md#accounts), [Counters that outlive a"
-    " restart](sharing.md#counters-that-outlive-a-restart)",
+    "accounting": "[the accounts](sharing.md#accounts), [over a restart](sharing.md#counters-that-outlive-a-restart)",
     "keda": "[KEDA](cluster.md#keda)",
 }
 _SETTINGS = {
@@ -68,12 +78,10 @@ def page() -> str:
     return document(
         "Flags",
         _INTRO,
-        f"Every command but `top`, `report` and `device-access` takes `--config.file` ({code(CONFIG_FILE)}).",
         "## Commands",
         table(("command", ""), commands),
-        "Without a command, `serve` runs. `--help` after a command shows what of its flags is used most and examples,"
-        " `--help-all` every flag; `--version` shows the version. A wrong flag is answered with the"
-        " one that was meant ([examples](troubleshooting.md#it-does-not-start)).",
+        "Without a command, `serve` runs. `--help` after a command shows what is used most, with examples; `--help-all`"
+        f" every flag. `--config.file` ({code(CONFIG_FILE)}) goes with all but `top`, `report` and `device-access`.",
         "## Settings of a node's exporter",
         _OF_NODE,
         *_groups(node_settings.GROUPS),
@@ -84,8 +92,9 @@ def page() -> str:
         _OF_OPERATOR,
         *_groups({"operator": operator_settings.GROUPS["operator"]}),
         "## Flags of single commands",
-        "They have no environment name, and no key in the file.",
+        "They have no environment name, and no key in the file. `--help-all` says more of each.",
         *_own_flags(),
+        "Next: [metrics](metrics.md), [scrape](scrape.md)",
     )
 
 
@@ -96,27 +105,25 @@ def _first_sentence(name: str) -> str:
 def _groups(groups: Mapping[str, type]) -> Iterator[str]:
     for name, group in groups.items():
         yield f"### {name}"
-        yield sentence(group.__doc__) + (f" More: {_MORE[name]}." if name in _MORE else "")
-        yield table(_HEADS, [_row(setting) for _, setting in settings_of(group)])
+        if name in _MORE:
+            yield f"See {_MORE[name]}."
+        yield "\n".join(_line(setting) for _, setting in settings_of(group))
 
 
-def _row(setting: Setting) -> Sequence[str]:
-    names = (setting.flag, setting.env, setting.also_env)
-    says = f"{setting.help} Repeatable." if setting.repeatable else setting.help
-    return (
-        "<br>".join(code(name) for name in names if name),
-        prose(setting.kind.allowed),
-        code(setting.default or ""),
-        prose(says),
-    )
+def _line(setting: Setting) -> str:
+    more = " …" if setting.repeatable else ""
+    flag = f"`{setting.flag} {setting.kind.metavar}{more}`"
+    default = f" ({code(setting.default)})" if setting.default else ""
+    also = f" Also {code(setting.also_env)}." if setting.also_env else ""
+    return f"- {flag}{default}: {prose(setting.help)}{also}"
 
 
 def _own_flags() -> Iterator[str]:
     for name in COMMANDS:
-        rows = [_own_row(command_named(name), found) for found in _own_options(command_named(name))]
-        if rows:
+        flags = [_own_flag(command_named(name), found) for found in _own_options(command_named(name))]
+        if flags:
             yield f"### {name}, its own"
-            yield table(_OWN_HEADS, rows)
+            yield f"[What they do]({_PAGES[name]}): {', '.join(flags)}."
 
 
 def _own_options(command: click.Command) -> Iterator[click.Option]:
@@ -127,7 +134,8 @@ def _own_options(command: click.Command) -> Iterator[click.Option]:
             yield parameter
 
 
-def _own_row(command: click.Command, option: click.Option) -> Sequence[str]:
+def _own_flag(command: click.Command, option: click.Option) -> str:
+    """The flag with its value and its default, as --help-all has them."""
     names, says = option.get_help_record(click.Context(command)) or ("", "")
-    flag, _, takes = names.partition(" ")
-    return (code(flag), code(takes.removesuffix(" RANGE")), prose(says))
+    default = re.search(r"\[default: (.*?)(?:; [^;\]]*x[^;\]]*)?\]", says)
+    return f"`{names.replace(' RANGE', '').replace('INTEGER', 'N')}`" + (f" ({prose(default[1])})" if default else "")

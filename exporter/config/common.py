@@ -26,7 +26,7 @@ class WebSettings:
     config_file: str | None = optional(
         "web.config.file",
         FILE,
-        "TLS, client certificates, passwords and headers, in the form of Prometheus' exporter-toolkit.",
+        "TLS, client certificates, passwords and headers, as Prometheus' exporter-toolkit has them.",
     )
 
 
@@ -42,13 +42,13 @@ class KubernetesSettings:
     token_file: str = setting(
         "kubernetes.token-file",
         FILE,
-        "The token for the Kubernetes API; read for every request.",
+        "The token for the Kubernetes API, read for every request.",
         default=f"{_SERVICE_ACCOUNT}/token",
     )
     ca_file: str = setting(
         "kubernetes.ca-file",
         FILE,
-        "The certificate authority of the Kubernetes API; the system's where the file does not exist.",
+        "The certificate authority of the Kubernetes API; the system's if there is no such file.",
         default=f"{_SERVICE_ACCOUNT}/ca.crt",
     )
 
@@ -60,7 +60,7 @@ class LogSettings:
     level: str = setting(
         "log.level",
         SettingKind(log_level, "debug, info, warn or error", "LEVEL"),
-        "The least serious message that is logged.",
+        "The least serious level that is logged.",
         default="info",
         also_env="LOG_LEVEL",
     )

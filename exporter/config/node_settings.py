@@ -22,14 +22,14 @@ class KubeletSettings:
     socket: str = setting(
         "kubelet.socket",
         parsers.SOCKET,
-        "The kubelet's pod-resources socket. Mount its directory, not the file: a kubelet restart replaces it.",
+        "The kubelet's pod-resources socket. Mount its directory: a kubelet restart replaces the file.",
         default="/var/lib/kubelet/pod-resources/kubelet.sock",
         also_env="DCGM_POD_RESOURCES_KUBELET_SOCKET",
     )
     max_age_seconds: float = setting(
         "kubelet.max-age",
         parsers.DURATION,
-        "A kubelet's answer younger than this is not asked for again.",
+        "The exporter asks the kubelet again only after this time.",
         default="1s",
     )
     timeout_seconds: float = setting(
@@ -38,9 +38,8 @@ class KubeletSettings:
     max_stale_seconds: float | None = optional(
         "kubelet.max-stale",
         parsers.DURATION,
-        "How long the last known owners stay in force when the kubelet fails, or lists no pod since it started. "
-        "Default: 10m while the connection is refused (the kubelet is down) or no pod is listed, 1m for any other "
-        "failure.",
+        "How long the last known owners stay in force while the kubelet fails or lists no pod yet. Default: 10m"
+        " if it is down or lists no pod, 1m for any other failure.",
     )
 
 
@@ -58,36 +57,33 @@ class DeviceSettings:
     rules_file: str | None = optional(
         "device-rules",
         parsers.RULES,
-        "Another vendor's device ids, the labels of samples that name a device, and which of its families are which of"
-        " DCGM's fields: a YAML file (docs/vendors.md).",
+        "Another vendor's device ids, labels and families: a YAML file, or shipped rules (docs/vendors.md).",
     )
     inventory_file: str | None = optional(
         "inventory.file",
         FILE,
-        "The node's GPUs and their MIG instances, to resolve MIG-<uuid> ids: a YAML or JSON file.",
+        "A YAML or JSON file with the node's GPUs and MIG instances, to resolve MIG-<uuid> ids.",
     )
     inventory: Literal["auto", "file", "off"] = setting(
         "inventory",
         one_of("auto", "file", "off"),
-        "Who lists the node's GPUs and MIG instances: for auto the driver (/proc/driver/nvidia), CDI specs"
-        " (/etc/cdi, /var/run/cdi) and NVML, whatever is there, and --inventory.file, which wins where it speaks; or"
-        " that file alone.",
+        "What lists GPUs and MIG instances. auto: the driver, CDI specs and NVML, but --inventory.file wins where"
+        " it speaks. file: that file alone.",
         default="auto",
     )
     dra: Literal["auto", "on", "off"] = setting(
         "dra",
         one_of("auto", "on", "off"),
-        "Devices of DRA claims too, found by CDI specs, CDI names or ResourceSlices (Kubernetes API); adds dra_…"
-        " labels. auto asks that API only once the kubelet names a claim that needs it, and if a token is there.",
+        "Also attribute devices of DRA claims, with dra_… labels. auto asks the Kubernetes API only if a claim"
+        " needs it and a token is there.",
         default="auto",
     )
 
     admin_namespaces: tuple[str, ...] = several(
         "claims.admin-namespaces",
         SettingKind(parsers.namespace, "a namespace's name", "NAMESPACE"),
-        "Where claims of pods count as claims with admin access, which hold nothing, as long as neither NVIDIA's DRA"
-        " driver (checkpoint.json in the kubelet's folder) nor the Kubernetes API says which have it. Default: the GPU"
-        " operator's namespaces.",
+        "Namespaces whose claims have admin access, and hold nothing, unless NVIDIA's DRA driver or the"
+        " Kubernetes API says which claims have it.",
         default=",".join(parsers.GPU_OPERATOR_NAMESPACES),
     )
 
@@ -123,38 +119,37 @@ class LabelSettings:
             "NAMES",
         ),
         "The names of the added labels: pod (pod, namespace, container), legacy (pod_name, pod_namespace,"
-        " container_name), or names of your own.",
+        " container_name), or your own.",
         default="pod",
     )
     owners: bool = setting(
         "labels.owners",
         choice({"on": True, "off": False}),
-        "Samples name their owners (on), or are one series a device however pods come and go (off): then"
-        " pod_gpu_info of /metrics alone names the owners, with all that samples would say of them.",
+        "off: samples have no owners, so that pods make no new series; pod_gpu_info on /metrics names the owners.",
         default="on",
     )
     incoming_wins: bool = setting(
         "labels.conflict",
         choice({"replace": False, "keep": True}),
-        "Whose word counts when a page already names an owner: the kubelet's (replace) or the page's (keep).",
+        "Whose word counts if a page already names an owner: the kubelet's (replace) or the page's (keep).",
         default="replace",
     )
     idle: bool = setting(
         "labels.idle",
         choice({"empty": True, "omit": False}),
-        "Samples without an owner get the three labels with empty values, or none. "
-        "Default: empty with the names pod, omit with others.",
+        "Samples without an owner get the three labels with empty values, or none. Default: empty with the names"
+        " pod, else omit.",
     )
     pod_uid: bool = setting(
         "labels.pod-uid", choice({"on": True, "off": False}), "Add the owner's UID as pod_uid.", default="off"
     )
     pod_labels: tuple[str, ...] = several(
-        "labels.pod-labels", REGEX, "Add the owner's pod labels whose whole name matches one of these, as label_<name>."
+        "labels.pod-labels", REGEX, "Add the owner's pod labels whose whole name matches, as label_<name>."
     )
     pod_labels_limit: int = setting(
         "labels.pod-labels-limit",
         NUMBER,
-        "The most of those labels for one pod, in the order of their names; what is left out is counted.",
+        "The most of these labels for one pod, in the order of their names. The others are counted.",
         default="32",
     )
 
@@ -166,15 +161,15 @@ class PodsSettings:
     source: Literal["auto", "kubelet", "api"] = setting(
         "pods.source",
         one_of("auto", "kubelet", "api"),
-        "Where pods' labels and UIDs come from: the kubelet's Pods API, the Kubernetes API, or the first of the"
-        " two that is there (auto). Used only if something needs them.",
+        "What pods' labels and UIDs are read from, if needed: the kubelet's Pods API, the Kubernetes API, or the"
+        " first that is there (auto).",
         default="auto",
     )
     kubelet_socket: str = setting(
         "kubelet.pods-socket",
         parsers.SOCKET,
-        "The socket of the kubelet's Pods API (by default from Kubernetes 1.37 on; 1.36 has it with the kubelet's gate"
-        " PodsAPI). Mount its directory, not the file.",
+        "The socket of the kubelet's Pods API (from Kubernetes 1.37 on; 1.36 has it with the gate PodsAPI). Mount"
+        " its directory.",
         default="/var/lib/kubelet/pods-api/pods-api.sock",
     )
 
@@ -186,29 +181,29 @@ class AllocatorSettings:
     pods: Literal["auto", "on", "off"] = setting(
         "allocators.pods",
         one_of("auto", "on", "off"),
-        "Read pods (--pods.source) for what HAMi, Volcano, gpushare, KAI and others wrote on them: once ids of the"
-        " kubelet show such an allocator (auto), from the start, which Koordinator needs, or never for this purpose.",
+        "Read what HAMi, Volcano, gpushare, KAI and others wrote on pods. auto: once ids of the kubelet show such"
+        " an allocator. on: from the start, as Koordinator needs.",
         default="auto",
     )
     hami: Literal["annotation", "id"] = setting(
         "allocators.hami",
         one_of("annotation", "id"),
-        "Which counts where HAMi's annotation and the kubelet's ids name different GPUs and nothing on the node shows"
-        " the right one: the annotation, or the id, where HAMi aligns ids (enablegetpreferredallocation: true).",
+        "What counts if HAMi's annotation and the kubelet's id differ, and nothing on the node shows the GPU. id:"
+        " if HAMi aligns ids (enablegetpreferredallocation: true).",
         default="annotation",
     )
     reads_environ: bool = setting(
         "allocators.environ",
         choice({"off": False, "on": True}),
-        "Read which GPUs a container with an allocator's ids was given in the environment of its first process"
-        " (NVIDIA_VISIBLE_DEVICES and alike, and nothing else). It takes hostPID and the capability SYS_PTRACE.",
+        "Read a container's GPUs from its first process's environment (NVIDIA_VISIBLE_DEVICES and alike only). It"
+        " takes hostPID and the capability SYS_PTRACE.",
         default="off",
     )
     reservation_namespaces: tuple[str, ...] = several(
         "allocators.reservation-namespaces",
         SettingKind(parsers.namespace, "a namespace's name", "NAMESPACE"),
-        "Where a container resource-reservation only reserves its GPU for a group of pods, as KAI Scheduler's and"
-        " Run:ai's do. Nobody else may make pods there.",
+        "Where a container resource-reservation only reserves its GPU for other pods (KAI Scheduler, Run:ai)."
+        " Nobody else may make pods there.",
         default="kai-resource-reservation,runai-reservation",
     )
 
@@ -220,17 +215,17 @@ class SharingSettings:
     mode: Literal["copy", "split", "device"] = setting(
         "sharing",
         one_of("copy", "split", "device"),
-        "A device with several owners: one copy of each sample per owner (copy), the same with what adds up"
-        " divided among them (split), or the device's sample with no owner (device).",
+        "Samples of a device with several owners. copy: one for each owner. split: the same, with what adds up"
+        " divided. device: one without an owner.",
         default="copy",
     )
     gauges: tuple[str, ...] = several(
         "sharing.gauges",
         parsers.FAMILY,
-        "One more family that split divides as it stands, in equal parts, as it does reserved memory.",
+        "Another family that split divides into equal parts, like reserved memory.",
     )
     counters: tuple[str, ...] = several(
-        "sharing.counters", parsers.FAMILY, "One more family that split divides by its increases, as it does energy."
+        "sharing.counters", parsers.FAMILY, "Another family that split divides by its increases, like energy."
     )
 
 
@@ -241,8 +236,8 @@ class WorkloadSettings:
     labels: tuple[str, ...] = several(
         "workload.labels",
         SettingKind(parsers.not_empty, "a label of pods such as app.kubernetes.io/name", "LABEL"),
-        "A pod's label that names its workload in /container/metrics, in place of its owner's name; of several, the"
-        " first that it has.",
+        "A pod label that names the workload in /container/metrics in place of the pod's owner. The first that"
+        " the pod has counts.",
     )
 
 
@@ -259,7 +254,7 @@ class AccountingSettings:
     interval_seconds: float = setting(
         "accounting.interval",
         POSITIVE_DURATION,
-        "How often the exporter looks by itself for this. Scrapes change nothing of what is counted.",
+        "How often the exporter looks at the node for the accounts. Scrapes change nothing.",
         default="10s",
     )
     idle_below: float = setting(
@@ -271,13 +266,13 @@ class AccountingSettings:
     keep_seconds: float = setting(
         "accounting.keep",
         parsers.DURATION,
-        "How long the counters of a container that is gone are still shown; at least for two scrapes.",
+        "How long the counters of a container that is gone are shown; at least for two scrapes.",
         default="5m",
     )
     state_file: str | None = optional(
         "accounting.state",
         FILE,
-        "Where the counters are kept over a restart of the exporter; its folder must be there.",
+        "The file that keeps the counters over a restart of the exporter. Its folder must be there.",
     )
 
 
@@ -288,8 +283,8 @@ class KernelLogSettings:
     is_on: bool = setting(
         "kernel-log.mode",
         choice({"off": False, "on": True}),
-        "Read errors of GPUs and NVSwitches (Xid, SXid, PCIe) from the kernel's log, /dev/kmsg, for /events and for"
-        " pod_gpu_xid_errors_total, which then counts no XIDs of pages.",
+        "Read errors of GPUs and NVSwitches (Xid, SXid, PCIe) from /dev/kmsg, for /events and"
+        " pod_gpu_xid_errors_total. XIDs of pages then do not count.",
         default="off",
     )
 
@@ -308,12 +303,12 @@ class OtlpSettings:
             "an http or https URL such as http://collector:4318 (OTLP over HTTP; gRPC is not spoken)",
             "URL",
         ),
-        "Push metrics to this receiver by OTLP over HTTP, under OpenTelemetry's names; /v1/metrics is put after it."
-        " Also OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, the whole URL, or OTEL_EXPORTER_OTLP_ENDPOINT.",
+        "Push metrics to this receiver by OTLP over HTTP, at /v1/metrics. Also"
+        " OTEL_EXPORTER_OTLP_METRICS_ENDPOINT (the whole URL) or OTEL_EXPORTER_OTLP_ENDPOINT.",
     )
     interval_seconds: float = setting("otlp.interval", POSITIVE_DURATION, "How often to push.", default="30s")
     http_config_file: str | None = optional(
-        "otlp.http-config", FILE, "TLS and authorisation towards the receiver, in the form of Prometheus' http_config."
+        "otlp.http-config", FILE, "TLS and authorisation towards the receiver, as Prometheus' http_config."
     )
     url: str | None
     headers: Pairs = field(repr=False)

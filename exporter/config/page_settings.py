@@ -25,9 +25,8 @@ class DcgmSettings:
     urls: tuple[str, ...] = several(
         "dcgm.url",
         SettingKind(parsers.url, f"an http or https URL such as {DEFAULT_DCGM_URL}", "URL"),
-        "dcgm-exporter's page; several become one. Also made of DCGM_HOST, DCGM_PORT (9400) and DCGM_METRICS_ENDPOINT "
-        "(/metrics). "
-        f"Default, if no other source of GPU samples is named: {DEFAULT_DCGM_URL}.",
+        "dcgm-exporter's page; several become one. Also made of DCGM_HOST, DCGM_PORT (9400) and DCGM_METRICS_ENDPOINT"
+        f" (/metrics). Default without another source of samples: {DEFAULT_DCGM_URL}.",
     )
     selectors: tuple[parsers.Selector, ...] = setting(
         "dcgm.selector",
@@ -38,8 +37,8 @@ class DcgmSettings:
     namespaces: tuple[str, ...] = several(
         "dcgm.selector-namespace",
         SettingKind(parsers.namespace, "a namespace's name", "NAMESPACE"),
-        "Where --dcgm.selector may find pods: whoever may make a pod in it may write GPU samples. Default: the"
-        " exporter's own namespace (POD_NAMESPACE, else its service account's) and the GPU operator's: "
+        "Where --dcgm.selector may find pods. Whoever may make pods there may write GPU samples. Default: the"
+        " exporter's own namespace (POD_NAMESPACE, else its service account's), "
         + ", ".join(parsers.GPU_OPERATOR_NAMESPACES)
         + ".",
     )
@@ -48,14 +47,13 @@ class DcgmSettings:
     mode: Literal["auto", "off"] = setting(
         "dcgm.mode",
         one_of("auto", "off"),
-        "Whose page of GPU samples it is: dcgm-exporter's, by the settings beside this one (auto), or one that NVML"
-        " fills with dcgm-exporter's families and labels, for nodes without dcgm-exporter (off).",
+        "auto: read dcgm-exporter's page. off: make the page from NVML, for nodes without dcgm-exporter.",
         default="auto",
     )
     files: tuple[str, ...] = several(
         "dcgm.file",
         SettingKind(parsers.absolute_path, f"an absolute path such as {USUAL_DCGM_FILE}", "FILE", is_path=True),
-        "A .prom file of GPU samples, as the shell version of dcgm-exporter writes it: a regular file, no FIFO.",
+        "A .prom file of GPU samples, as dcgm-exporter's shell version writes it. No FIFO.",
     )
     file_max_age_seconds: float = setting(
         "dcgm.file-max-age", POSITIVE_DURATION, "A file older than this is a failed source.", default="1m"
@@ -63,18 +61,18 @@ class DcgmSettings:
     timeout_seconds: float = setting(
         "dcgm.timeout",
         POSITIVE_DURATION,
-        "How long one page may take. A scrape that says its own timeout h waits at most max(h - 0.5s, h / 2).",
+        "How long one page may take. A scrape with a timeout h of its own waits at most max(h - 0.5s, h / 2).",
         default="5s",
     )
     max_bytes: int = setting(
         "dcgm.max-bytes",
         SettingKind(parsers.positive_integer, "a whole number of bytes above 0", "BYTES"),
-        "A page larger than this, counted after decompression, is a failure. A memory limit of 160Mi bears any page of"
-        " this size; the shipped limit is 256Mi.",
+        "A page that is larger after decompression is a failure. A memory limit of 160Mi bears this size; the"
+        " shipped limit is 256Mi.",
         default="6291456",
     )
     http_config_file: str | None = optional(
-        "dcgm.http-config", FILE, "TLS and authorisation towards dcgm-exporter, in the form of Prometheus' http_config."
+        "dcgm.http-config", FILE, "TLS and authorisation towards dcgm-exporter, as Prometheus' http_config."
     )
 
 
@@ -85,8 +83,8 @@ class NvmlSettings:
     mode: Literal["auto", "on", "off"] = setting(
         "nvml.mode",
         one_of("auto", "on", "off"),
-        "Ask NVML (libnvidia-ml.so.1) for the GPUs and MIG instances: where the library is there (auto), or whether it"
-        " is or not, and then it is missed (on).",
+        "Ask NVML (libnvidia-ml.so.1) for GPUs and MIG instances. auto: if the library is there. on: without it"
+        " the source is down.",
         default="auto",
     )
 
@@ -107,17 +105,13 @@ class ProcessSettings:
 class FamilySettings:
     """The families that go out, and the generation of their names."""
 
-    allow: tuple[str, ...] = several(
-        "families.allow", REGEX, "Only families whose whole name matches one of these go out."
-    )
-    deny: tuple[str, ...] = several(
-        "families.deny", REGEX, "Families whose whole name matches one of these do not go out."
-    )
+    allow: tuple[str, ...] = several("families.allow", REGEX, "Only families whose whole name matches go out.")
+    deny: tuple[str, ...] = several("families.deny", REGEX, "Families whose whole name matches do not go out.")
     names: str = setting(
         "families.names",
         one_of(AS_IS, "4.8", "4.9", BOTH),
-        "Whose names, units and labels DCGM's families go out with: their own (as-is), those of dcgm-exporter 4.8 or"
-        " 4.9, whichever of them a page comes from, or both, each sample twice. Other families stay as they are.",
+        "The names, units and labels of DCGM's families: as they come (as-is), those of dcgm-exporter 4.8 or 4.9,"
+        " or both, each sample twice.",
         default=AS_IS,
     )
 
@@ -129,27 +123,27 @@ class ProbeSettings:
     is_on: bool = setting(
         "probe.mode",
         choice({"off": False, "on": True}),
-        "Count what programs ask of CUDA, by uprobes on its libraries. Each probed call then takes the program longer;"
-        " a reload with off ends that at once.",
+        "Count what programs ask of CUDA, by uprobes on its libraries. Each probed call then takes longer, until"
+        " a reload with off.",
         default="off",
     )
     interval_seconds: float = setting(
         "probe.interval",
         POSITIVE_DURATION,
-        "How often the probe looks for processes that have begun to use CUDA.",
+        "How often the probe looks for new processes that use CUDA.",
         default="5s",
     )
     max_programs: int = setting(
         "probe.max-programs",
         NUMBER,
-        "The most CUDA libraries and programs that are probed at a time. Before Linux 6.6 each takes some 200 file"
-        " descriptors.",
+        "The most CUDA libraries and programs that are probed at a time. Before Linux 6.6 each takes some 200"
+        " file descriptors.",
         default="64",
     )
     any_kernel: bool = setting(
         "probe.any-kernel",
         choice({"on": True, "off": False}),
-        "Probe with other kernels, too, than those that it is made for: Linux 5.15 (arm64: 5.18) or later with BTF.",
+        "Probe also with kernels that it is not made for: Linux 5.15 (arm64: 5.18) or later with BTF.",
         default="off",
     )
 

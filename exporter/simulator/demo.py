@@ -212,7 +212,7 @@ def demo(
     fails: Fails,
     **given: Any,  # noqa: ANN401 - see serve
 ) -> None:
-    """Simulate GPU nodes, pods that come and go included, and serve their metrics. Needs no GPU and no Kubernetes."""
+    """Simulate GPU nodes with pods that come and go, and serve their metrics. Needs no GPU and no Kubernetes."""
     if _has_replayed(speed, given):
         return
     # imported only here: the node exporter must not carry the simulator's memory

@@ -34,16 +34,22 @@ def test_the_file_is_what_the_generator_makes(name: str) -> None:
 
 
 def test_every_flag_is_there_with_its_names_and_its_default() -> None:
-    rows = {cells[0]: cells for line in FLAGS.splitlines() if (cells := re.findall(r"`([^`]*)`", line))}
+    rows = {flag: line for line in FLAGS.splitlines() for flag in re.findall(r"^- `(--[\w.-]+)", line)}
+    _, _, of_commands = FLAGS.partition("\n## Flags of single commands\n")
+    named = rows.keys() | set(re.findall(r"`(--[\w.-]+)", of_commands))
     for command in COMMANDS:
         for parameter in command_named(command).params:
             if isinstance(parameter, click.Argument):
                 continue
-            assert set(parameter.opts) & rows.keys() or "--config.file" in parameter.opts, parameter.opts
+            assert set(parameter.opts) & named or "--config.file" in parameter.opts, parameter.opts
+    # the page says by which rule a name follows from its flag
+    rule = "The environment name is `POD_GPU_EXPORTER_` and the flag in capitals, with `_` for `.` and `-`."
+    assert rule in " ".join(FLAGS.split())
     for setting in (*node_settings.SETTINGS, *cluster_settings.SETTINGS, *operator_settings.SETTINGS):
-        assert setting.env in rows[setting.flag]
-        assert not setting.also_env or setting.also_env in rows[setting.flag]
-        assert not setting.default or setting.default in rows[setting.flag]
+        row = rows[setting.flag]
+        assert setting.env == "POD_GPU_EXPORTER_" + re.sub(r"[.-]", "_", setting.flag.removeprefix("--").upper())
+        assert not setting.also_env or f"Also `{setting.also_env}`." in row
+        assert not setting.default or f"(`{setting.default}`)" in row
 
 
 # issue 22, line 24
