@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from textwrap import shorten
 
 from docs.generator.markdown import code, document, prose, table
 from exporter.accounts.out_of_memory import CROWDED, FULL, RISEN
@@ -23,7 +22,7 @@ from exporter.sources.nvml.library import LOST, UNASKED
 
 _INTRO = """\
 Which GPU is broken or slow, and what to do? `kubectl gpu why POD` and `doctor` say it in words, and
-`/container/metrics` in `health_reasons`. Prometheus has a row for each device and holder, also for free devices:
+`/container/metrics` in `health_reasons`. Prometheus has a row for each device and holder, also for free ones:
 
 ```
 pod_gpu_device_verdict{verdict!="ok"}
@@ -89,7 +88,7 @@ Three reasons often say nothing of the GPU, and GpuDegraded does not fire for th
 - `{code_of("XID_ERROR")}`: DCGM also reports errors of programs (XIDs 31, 32, 43), until it restarts."""
 _XIDS = """\
 The reason is `xid`, for 79 `fell-off-bus`. `ok` is a program's error. Other numbers are `degraded`. An NVLink error
-whose text says Fatal is `failing`. `last_xid` is the last error by the log, else by the page. The table follows
+whose text says Fatal is `failing`. `last_xid` is the last error by the log, else by the page. Source:
 [NVIDIA's catalogue](https://docs.nvidia.com/deploy/xid-errors)."""
 _INFORMING = """\
 ### XIDs that only inform
@@ -159,7 +158,7 @@ def page() -> str:
     informing: defaultdict[str, list[str]] = defaultdict(list)
     for number, xid in sorted(XIDS.items()):
         if number and not is_error(number):
-            informing[xid.remedy].append(f"{number} {xid.name}")
+            informing[xid.remedy].append(f"{number} {_short(xid.name)}")
     return document(
         "How a device is",
         _INTRO,
@@ -184,9 +183,11 @@ def page() -> str:
 
 
 def _short(name: str) -> str:
-    """A name in a table of errors: the parts of NVLink are one, no name ends with "Error", and long ones are cut."""
-    short = re.sub(r"^NVLINK: .*|^NVLINK Error$", "NVLink", name).removesuffix(" Error").removesuffix(" error")
-    return shorten(short, _LONGEST_NAME, placeholder=" …")
+    """An XID's name for a phone: the parts of NVLink are one, and long names are shorter."""
+    name = re.sub(r"^NVLINK: .*|^NVLINK Error$", "NVLink", name)
+    for words, fewer in _SHORTER_NAMES:
+        name = name.replace(words, fewer)
+    return name
 
 
 def _done(remedy: str) -> str:
@@ -263,7 +264,17 @@ def _field(family: str) -> str:
     return code(family.removeprefix("DCGM_FI_DEV_"))
 
 
-_LONGEST_NAME = 38
+_SHORTER_NAMES = (
+    ("Internal micro-controller", "Controller"),
+    ("Power Smoothing HW Circuitry", "Power smoothing"),
+    ("ECC page retirement or row remapper recording failure", "Failed page retirement or row remap"),
+    ("ECC page retirement or row remapping recording event", "Page retirement or row remap"),
+    ("CC traffic seen prior to link properly being configured for encrypted traffic", "CC traffic before encryption"),
+    ("Auxiliary power is not connected to the GPU board", "No auxiliary power"),
+    ("Non-fatal violation of provisioned InfoROM wear limit", "InfoROM wear limit"),
+    ("Errors found in WPR (write protected region)", "Errors in WPR"),
+    ("Invalid or corrupted push buffer stream", "Corrupted push buffer"),
+)
 _FEWER = (
     ("the kernel's log", "the log"),
     (", on the node", ""),

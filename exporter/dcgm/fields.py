@@ -82,14 +82,18 @@ RULES: Mapping[str, tuple[HealthRule, ...]] = {
     "DEV_ECC_DBE_VOL_TOTAL": (HealthRule(HealthReason("ecc", "uncorrected errors of memory", _FREE, "degraded")),),
     "DEV_ROW_REMAP_PENDING": (HealthRule(_REMAPS),),
     "DEV_ROW_REMAP_FAILURE": (HealthRule(_FAILED),),
-    "DEV_RETIRED_PENDING": (HealthRule(HealthReason("page-pending", "a page is to be retired", _FREE, "degraded")),),
+    "DEV_RETIRED_PENDING": (
+        HealthRule(HealthReason("page-pending", "a memory page waits to be retired", _FREE, "degraded")),
+    ),
     # dcgm_structs.h: 1 DCGM_GPU_NVLINK_ERROR_RECOVERY_REQUIRED, 2 …_FATAL
     "DEV_GPU_NVLINK_ERRORS": (_RECOVER, HealthRule(_FATAL, 2)),
     # nvml.h, nvmlClocksEventReason…; a power cap in software (0x4) is normal on GPUs
     "DEV_CLOCKS_EVENT_REASONS": (
-        HealthRule(HealthReason("hot", "its clocks are lowered for heat", _AIR, "degraded"), 0x20 | 0x40),
-        HealthRule(HealthReason("power", "its clocks are lowered by the power brake", _POWER, "degraded"), 0x80),
-        HealthRule(HealthReason("slowdown", "the hardware has halved its clocks, or more", _POWER, "degraded"), 0x8),
+        HealthRule(HealthReason("hot", "heat lowers its clocks", _AIR, "degraded"), 0x20 | 0x40),
+        HealthRule(HealthReason("power", "the power brake lowers its clocks", _POWER, "degraded"), 0x80),
+        HealthRule(
+            HealthReason("slowdown", "the hardware has lowered its clocks to half or less", _POWER, "degraded"), 0x8
+        ),
     ),
 }
 HEALTH = {name.encode(): RULES[row.name] for name, row, _ in _BY_NAME if row.name in RULES}

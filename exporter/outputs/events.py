@@ -23,7 +23,7 @@ def _make(look: Look) -> Answer:
 
 OUTPUT = Output(
     path="/events",
-    says="the last errors of GPUs (--kernel-log.mode on), of their links, and suspicions, as JSON",
+    says="the last errors of GPUs (--kernel-log.mode on) and of their links, and suspicions, as JSON",
     make=_make,
     needs=frozenset({Need.NODE, Need.IDLE_SINCE, Need.VERDICTS}),
 )

@@ -11,4 +11,4 @@ def _make(_: Look) -> Answer:
     return answer(JSON_FORMAT, _DOCUMENT)
 
 
-OUTPUT = Output(path="/openapi.json", says="what answers in JSON, and how", make=_make, needs=NOTHING)
+OUTPUT = Output(path="/openapi.json", says="the description of the answers in JSON", make=_make, needs=NOTHING)

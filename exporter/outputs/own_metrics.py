@@ -41,5 +41,5 @@ OUTPUT = Output(
     has_open=True,
 )
 METRIC = Output(
-    path="/metric", says="what containers ask for and use of GPUs, as gpu-manager tells it", make=_make_metric
+    path="/metric", says="gpu-manager's metrics: the GPUs that containers ask for and use", make=_make_metric
 )

@@ -141,7 +141,7 @@ def test_errors_name_the_peer_that_nvml_knows() -> None:
     [
         ("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "0", "ok", None),
         ("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3", "ok", None),
-        ("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "4", "failing", "NVLink's fabric could not take it in"),
+        ("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "4", "failing", "it could not join NVLink's fabric"),
         ("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "0", "ok", None),
         ("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "1", "ok", None),
         ("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "2", "degraded", "NVLink's fabric is not well"),
