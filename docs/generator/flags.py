@@ -1,4 +1,4 @@
-"""docs/flags.md: every command, and every flag with its environment names, its values and its default."""
+"""docs/flags.md: every command, and every flag with its value, its default and the names that no rule gives."""
 
 import re
 from collections.abc import Iterator, Mapping

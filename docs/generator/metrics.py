@@ -21,11 +21,12 @@ _INTRO = """\
 The exporter's own families, on `/metrics`. `/gpu/metrics` passes on dcgm-exporter's samples (or another exporter's, or
 NVML's) with their names, types and values.
 
-- A name ending in `_total` is a counter's, any other a gauge's, unless its row says so.
+- Names ending in `_total` are counters, others gauges, unless the row says otherwise.
 - An unknown value is left out, never 0.
 - `…` among the labels stands for {labels}.
-- Families behind a name with `…`, such as `pod_gpu_exporter_…`, say it in their names and HELP.
-- Elsewhere: `process_…`, `python_…`, [gpu-manager's](sharing.md#gpu-managers-families)."""
+- A row `pod_gpu_exporter_…` lists families whose names say it all; `/metrics` has their HELP.
+- Also on `/gpu/metrics`: {slim}.
+- Not here: `process_…`, `python_…`, [gpu-manager's](sharing.md#gpu-managers-families)."""
 _LABELS = (
     ("`pod`, `namespace`, `container`", "always; empty without an owner, or left out with `--labels.idle omit`"),
     ("other names for these", "`--labels.names`"),
@@ -55,7 +56,7 @@ _SECTIONS: Sequence[tuple[str, str, Sequence[Family]]] = (
     ("Program and sources", _SOURCES, health.FAMILIES),
     (
         "What the program counts of itself",
-        "Every reason is there from the start, with 0; `otlp` if the exporter [pushes](scrape.md#pushing-by-otlp).",
+        "Every reason is there from the start, with 0; `otlp_…` only with [pushes](scrape.md#pushing-by-otlp).",
         (*counters.FAMILIES, *counters.OTLP),
     ),
     ("Assignments", "", health.ASSIGNMENTS),
@@ -94,12 +95,12 @@ _MEANINGS: dict[str, Mapping[str, str]] = {
         "busy": "too many at once",
         "certificate": "a client's, missing or not trusted",
         "connections": "too many open",
-        "tls": "another failed handshake, or HTTP on the port of HTTPS",
+        "tls": "another failed handshake, or HTTP on the HTTPS port",
     },
     "pod_gpu_exporter_otlp_pushes_total": {
-        "later": "the receiver wants them later",
+        "later": "wanted later",
         "failed": "no answer",
-        "skipped": "the receiver had asked for a pause",
+        "skipped": "the receiver asked for a pause",
     },
     "pod_gpu_exporter_pod_label_problems": {COLLISION: "renamed, since two came out alike", LIMIT: "left out"},
     "pod_gpu_accounting_gap_seconds_total": {
@@ -168,9 +169,10 @@ def page() -> str:
     parts: list[str] = []
     for title, says, families in _SECTIONS:
         parts += [f"## {title}", *filter(None, (says,)), _table(families)]
+    slim = ", ".join(code(family.name.removeprefix(_PREFIX)) for family in SLIM)
     return document(
         "Metrics",
-        _INTRO.replace("{labels}", ", ".join(map(code, OF_CONTAINER))),
+        _INTRO.replace("{labels}", ", ".join(map(code, OF_CONTAINER))).replace("{slim}", slim),
         "## Labels that samples gain",
         table(("label", "when"), _LABELS),
         _LABELS_OF_ACCOUNTS,
@@ -211,8 +213,6 @@ def _row(family: Family) -> Sequence[str]:
     if values:
         named = (code(value) + (f" ({meanings[value]})" if meanings.get(value) else "") for value in values)
         says.append(", ".join(named) + ".")
-    if family.name in {slim.name for slim in SLIM}:
-        says.append("Also on `/gpu/metrics`.")
     if family.name in _NOTES:
         says.append(_NOTES[family.name])
     return (_selector(family), " ".join(says))
