@@ -67,8 +67,8 @@ class DeviceSettings:
     inventory: Literal["auto", "file", "off"] = setting(
         "inventory",
         one_of("auto", "file", "off"),
-        "What lists GPUs and MIG instances. auto: the driver, CDI specs and NVML, but --inventory.file wins where"
-        " it speaks. file: that file alone.",
+        "What lists GPUs and MIG instances. auto: the driver, CDI specs and NVML, and --inventory.file, which"
+        " wins. file: that file alone.",
         default="auto",
     )
     dra: Literal["auto", "on", "off"] = setting(
@@ -161,7 +161,7 @@ class PodsSettings:
     source: Literal["auto", "kubelet", "api"] = setting(
         "pods.source",
         one_of("auto", "kubelet", "api"),
-        "What pods' labels and UIDs are read from, if needed: the kubelet's Pods API, the Kubernetes API, or the"
+        "Where pods' labels and UIDs come from, if needed: the kubelet's Pods API, the Kubernetes API, or the"
         " first that is there (auto).",
         default="auto",
     )
@@ -195,8 +195,8 @@ class AllocatorSettings:
     reads_environ: bool = setting(
         "allocators.environ",
         choice({"off": False, "on": True}),
-        "Read a container's GPUs from its first process's environment (NVIDIA_VISIBLE_DEVICES and alike only). It"
-        " takes hostPID and the capability SYS_PTRACE.",
+        "Read a container's GPUs from its first process's environment (NVIDIA_VISIBLE_DEVICES and the like"
+        " only). It needs hostPID and the capability SYS_PTRACE.",
         default="off",
     )
     reservation_namespaces: tuple[str, ...] = several(

@@ -67,7 +67,7 @@ class DcgmSettings:
     max_bytes: int = setting(
         "dcgm.max-bytes",
         SettingKind(parsers.positive_integer, "a whole number of bytes above 0", "BYTES"),
-        "A page that is larger after decompression is a failure. A memory limit of 160Mi bears this size; the"
+        "A page that is larger after decompression is a failure. A memory limit of 160Mi is enough for this size; the"
         " shipped limit is 256Mi.",
         default="6291456",
     )
