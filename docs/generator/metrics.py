@@ -24,7 +24,6 @@ NVML's) with their names, types and values.
 - Names ending in `_total` are counters, others gauges, unless the row says otherwise.
 - An unknown value is left out, never 0.
 - `…` among the labels stands for {labels}.
-- A row `pod_gpu_exporter_…` lists families whose names say it all; `/metrics` has their HELP.
 - Also on `/gpu/metrics`: {slim}.
 - Not here: `process_…`, `python_…`, [gpu-manager's](sharing.md#gpu-managers-families)."""
 _LABELS = (
@@ -162,6 +161,7 @@ _SAID_ONCE = (
     " In all of these families processes in no pod have empty owners, and UUID is empty if the GPU is not known."
 )
 _HEADS = ("family", "HELP")
+_PLAIN_BEGINS = "Also these, whose names say it all:"
 
 
 def page() -> str:
@@ -194,13 +194,12 @@ def _lacks(families: Iterable[Family]) -> str:
 
 
 def _table(families: Iterable[Family]) -> str:
-    """A row for each family; those whose names say it all are one row for each beginning of a name."""
+    """A row for each family, and below the table the names that say it all."""
     rows = [_row(family) for family in families if family.name not in _PLAIN]
-    for prefix in (_CUDA, _PREFIX):
-        plain = [family for family in families if family.name in _PLAIN and family.name.startswith(prefix)]
-        if plain:
-            rows.append((code(f"{prefix}…"), ", ".join(_selector(family).replace(prefix, "") for family in plain)))
-    return table(_HEADS, rows)
+    plain = [_selector(family) for family in families if family.name in _PLAIN]
+    return "\n".join(
+        (table(_HEADS, rows), *(("", _PLAIN_BEGINS, "", *(f"- {name}" for name in plain)) if plain else ()))
+    )
 
 
 def _row(family: Family) -> Sequence[str]:

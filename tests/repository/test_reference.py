@@ -92,18 +92,16 @@ def _families_of_page() -> Mapping[str, tuple[str, set[str]]]:
     (common,) = re.findall(r"^- `…` among the labels stands for (.*)\.$", METRICS, re.MULTILINE)
     found: dict[str, tuple[str, set[str]]] = {}
     _, _, tables = METRICS.partition("\n## Program and sources\n")
-    for first, says in re.findall(r"^\| `([\w…]+(?:\{[^}`]*\})?)` \| (.*) \|$", tables, re.MULTILINE):
-        names = [first]
-        if first.endswith("_…"):
-            names = [first.removesuffix("…") + name for name in re.findall(r"`([^`]*)`", says)]
-        for named in names:
-            name, _, inside = named.rstrip("}").partition("{")
-            labels = set(re.findall(r"\w+|…", inside))
-            if "…" in labels:
-                labels = labels - {"…"} | set(re.findall(r"\w+", common))
-            said = re.match(r"\*(\w+)\*: ", says)
-            usual = "counter" if name.endswith("_total") else "gauge"
-            found[name] = (said[1] if said else usual, labels)
+    rows = re.findall(r"^\| `(\w+(?:\{[^}`]*\})?)` \| (.*) \|$", tables, re.MULTILINE)
+    rows += [(named, "") for named in re.findall(r"^- `(\w+(?:\{[^}`]*\})?)`$", tables, re.MULTILINE)]
+    for named, says in rows:
+        name, _, inside = named.rstrip("}").partition("{")
+        labels = set(re.findall(r"\w+|…", inside))
+        if "…" in labels:
+            labels = labels - {"…"} | set(re.findall(r"\w+", common))
+        said = re.match(r"\*(\w+)\*: ", says)
+        usual = "counter" if name.endswith("_total") else "gauge"
+        found[name] = (said[1] if said else usual, labels)
     return found
 
 
