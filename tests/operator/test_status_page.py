@@ -41,7 +41,7 @@ def test_the_page_names_no_reason_that_there_is_not() -> None:
 
 def test_its_numbers_are_the_programs() -> None:
     text = " ".join(PAGE.split())
-    assert f"At most {exporter_status.MOST_TROUBLES}, each" in text
+    assert f"at most {exporter_status.MOST_TROUBLES} entries, each" in text
     assert f"on port {METRICS_PORT} of its pod, every {health.EVERY_SECONDS:g} s, {health.AT_ONCE} at a time" in text
     assert f"every {health.SELDOM_SECONDS / 60:g} minutes" in text
     assert f"seen twice, {health.AGAIN_SECONDS:g} s apart" in text
