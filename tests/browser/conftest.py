@@ -19,7 +19,7 @@ async def tab(browser: Browser) -> AsyncIterator[Tab]:
     async with browser.tab() as opened:
         await opened.look(width=1280)
         yield opened
-        bases = ("http://127.0.0.1:", "data:image/svg+xml,", "about:")
+        bases = ("http://127.0.0.1:", "data:image/svg+xml", "about:")
         assert [url for url in opened.asked if not url.startswith(bases)] == []
         hosts = {url.split("/")[2] for url in opened.asked if url.startswith("http")}
         assert len(hosts) <= 1, "the exporter alone"
