@@ -27,7 +27,8 @@ pod-gpu-metrics-exporter serve --config.file /etc/gpu-metrics.yaml    # dcgm.tim
 - A wrong flag, key or value, or a key that is there twice, ends the program with exit code 2 and one line that says
   what is allowed. An unknown `POD_GPU_EXPORTER_` name is ignored with a warning.
 - `SIGHUP`, or a change in a file that a flag names, reloads the configuration while scrapes go on. A wrong one is
-  refused, logged and counted; the old one stays. Only `--web.listen-address` needs a restart.
+  refused, logged and counted; the old one stays. Only `--web.listen-address` and `--keda.listen-address` need a
+  restart.
 - *DURATION*: 500ms, 5s or 1m. *FILE*, *PATH*: absolute. *REGEX*: of the whole name."""
 _OF_NODE = """\
 `serve` and `healthcheck` take all of them; `textfile` all but `--web.…` and `--accounting.…`; `demo` all but
