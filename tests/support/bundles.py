@@ -1,7 +1,9 @@
 """Bundles as tests make them: recordings of simulated nodes."""
 
+import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,6 +19,7 @@ from exporter.bundle.nvml_calls import CallRecorder
 from exporter.bundle.recording import RecordedCall, Recording
 from exporter.config.node_settings import Config
 from exporter.simulator.replay.replay_node import ReplayNode
+from exporter.simulator.simulated_node import SAMPLE_SECONDS
 from tests.support.exporter import config_of
 from tests.support.simulated import SimulatedNode
 from tests.support.waiting import until
@@ -102,13 +105,37 @@ def in_recorded_words(node: ReplayNode, text: bytes) -> str:
     return words
 
 
+@asynccontextmanager
+async def sampled(node: SimulatedNode, lines: Sequence[str]) -> AsyncIterator[None]:
+    """Let NVML have these lines of the node, whose samples of processes the driver takes anew all the time.
+
+    A look of a busy machine may take seconds, and read NVML several times. It would find that a GPU works, and has no
+    sample of the last 3 s, which is no working driver's answer, and has the exporter say other than before.
+    """
+
+    async def samples() -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            now_us = time.monotonic_ns() // 1000
+            node.nvml.write(node.world.gpus, [_SAMPLE.sub(rf"\g<1>{now_us}", line) for line in lines], is_recut=False)
+
+    sampling = asyncio.create_task(samples())
+    try:
+        yield
+    finally:
+        sampling.cancel()
+
+
+_SAMPLE = re.compile(r"^(sample \d+ \d+ )\d+")  # as nvml.c describes it: the microseconds of the sample come third
+
+
 async def recorded_moments(node: SimulatedNode, config: Config, steps: Sequence[Callable[[], object]]) -> Recording:
     """A bundle of a simulated node, with a moment after each of these steps."""
     collected = []
     for step in steps:
         step()
-        node.write_processes()
-        collected.append(await collect(config))
+        async with sampled(node, node.write_processes()):
+            collected.append(await collect(config))
     moments = tuple(moment for of_step in collected for moment in of_step.moments)
     return recording_of(config, replace(collected[-1], moments=moments))
 

@@ -1,9 +1,11 @@
 """NVML's answers in a bundle, as lines of the stand-in's file (nvml.c describes them).
 
 An answer stays in force until the same question is answered otherwise: an exporter asks some questions once a minute,
-and others at each look.
+and others at each look. That the driver has no newer sample of processes is no other answer as long as the exporter
+counts the last one.
 """
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +21,7 @@ from exporter.simulator.replay.nvml_values import (
     text_of,
     word_of,
 )
+from exporter.sources.nvml.gpus import MOST_PERCENT, NO_SAMPLE, STANDS_SECONDS
 
 # Handles, as a bundle has them: the calls that returned them.
 _GPU = re.compile(r"nvmlDeviceGetHandleByIndex\((\d+)\)")
@@ -35,6 +38,7 @@ _METRICS = "nvmlGpmMetricsGet"
 _MIG_BY_INDEX = "nvmlDeviceGetMigDeviceHandleByIndex"
 _MIG_MODE = "nvmlDeviceGetMigMode"
 _PROFILE = "nvmlDeviceGetGpuInstanceProfileInfo"
+_RATES = "nvmlDeviceGetUtilizationRates"
 _SAMPLES = "nvmlDeviceGetProcessUtilization"
 _WAIT = "nvmlEventSetWait_v2"
 _LISTS = {
@@ -102,6 +106,7 @@ class NvmlState:
 
     def __init__(self) -> None:
         self._answers: dict[NvmlQuestion, RecordedCall] = {}
+        self._samples_at: dict[NvmlDevice | None, float] = {}  # the moment of the samples in force
         self._xids: list[tuple[int, int]] = []  # a GPU's index, and the error
         self._changes = 0
         self._steady: list[str] | None = None  # the lines without samples; None: to be made
@@ -111,13 +116,28 @@ class NvmlState:
         """Whether NVML was never called: there was no library, or nobody asked it."""
         return not self._answers
 
-    def take(self, calls: Iterable[RecordedCall]) -> None:
-        """Note the calls of a moment, in their order."""
+    def take(self, calls: Iterable[RecordedCall], at_seconds: float) -> None:
+        """Note the calls of a moment, in their order. `at_seconds` is its time."""
         self._steady = None
         for call in calls:
             if call.function == _WAIT and call.result:
                 self._take_event(call.result)
-            self._answers[_question_of(call)] = call
+            question = _question_of(call)
+            if call.function == _SAMPLES:
+                if self._last_sample_counts(call, question.device, at_seconds):
+                    continue
+                self._samples_at[question.device] = at_seconds
+            self._answers[question] = call
+
+    def _last_sample_counts(self, call: RecordedCall, device: NvmlDevice | None, at_seconds: float) -> bool:
+        """Whether the exporter goes by the samples before, as `gpus.busy` does: there is no new one of a working GPU.
+
+        A bundle has the time of a moment, and not of each call: a second reading in the same look counts as prompt.
+        """
+        has_new = call.code not in NO_SAMPLE or bool(call.result)
+        works = 0 < number_of(member(self._result(_RATES, device), "gpu")) <= MOST_PERCENT
+        age_seconds = at_seconds - self._samples_at.get(device, -math.inf)
+        return not has_new and works and age_seconds < STANDS_SECONDS
 
     def _take_event(self, event: object) -> None:
         """Note a change of MIG instances, or an error."""

@@ -145,7 +145,7 @@ class ReplayNode:
         moments = self.recording.moments
         try:
             for earlier in moments[self.shown + 1 : number + 1]:
-                self._nvml_state.take(earlier.calls)
+                self._nvml_state.take(earlier.calls, earlier.at_seconds)
                 self._log(earlier)
             self._files.show(moments[number].files)
             self._write_nvml()

@@ -20,8 +20,10 @@ _field = object.__getattribute__
 # the value in nvmlProcessInfo_t if the GPU is not cut
 NO_INSTANCE = 0xFFFFFFFF
 # readings are a second apart, and samples may be, too
-_STANDS_SECONDS = 3.0
-_MOST_PERCENT = 100  # drivers sometimes answer more, which means nothing
+STANDS_SECONDS = 3.0
+# NOT_FOUND: no sample since then. An empty list is a success without an answer.
+NO_SAMPLE = (NOT_FOUND, SUCCESS)
+MOST_PERCENT = 100  # drivers sometimes answer more, which means nothing
 _CALLS: tuple[tuple[Kind, str], ...] = (
     ("compute", "nvmlDeviceGetComputeRunningProcesses"),
     ("graphics", "nvmlDeviceGetGraphicsRunningProcesses"),
@@ -102,7 +104,7 @@ def busy(library: Library, handle: object, last: Busy | None, now: float) -> Bus
         return Busy(None, since_us, now, of_any)
     percents, newest_us = _percents_by_pid(samples, since_us)
     works_now = any(of_any[-1:])
-    if works_now and not percents and last and now - last.read_at < _STANDS_SECONDS:
+    if works_now and not percents and last and now - last.read_at < STANDS_SECONDS:
         return last._replace(of_any=of_any)
     ratios = {pid: sum(of_pid) / len(of_pid) / 100 for pid, of_pid in percents.items()}
     return Busy(ratios, newest_us, now, of_any)
@@ -111,7 +113,7 @@ def busy(library: Library, handle: object, last: Busy | None, now: float) -> Bus
 def _busy_of_any(library: Library, handle: object, last: Busy | None) -> tuple[float, ...]:
     """See `Busy.of_any`; empty if the driver does not say it now."""
     rates = optional(library, "nvmlDeviceGetUtilizationRates", handle)
-    if not rates or rates.gpu > _MOST_PERCENT:
+    if not rates or rates.gpu > MOST_PERCENT:
         return ()
     before = last.of_any[-1:] if last else ()
     return (*before, rates.gpu / 100)
@@ -124,8 +126,7 @@ def _samples_since(library: Library, handle: object, since_us: int) -> Iterable[
     except Failed as failed:
         if failed.scope != "call":
             raise
-        # NOT_FOUND: no sample since then. An empty list is a success without an answer.
-        return () if failed.code in (NOT_FOUND, SUCCESS) else None
+        return () if failed.code in NO_SAMPLE else None
     return samples
 
 
@@ -140,7 +141,7 @@ def _percents_by_pid(samples: Iterable[Any], since_us: int) -> tuple[Mapping[int
         newest_us = at_us if at_us > newest_us else newest_us  # noqa: FURB136 - max() takes several times as long
         pid = _field(sample, "pid")
         percent = _field(sample, "smUtil")
-        if pid and percent <= _MOST_PERCENT:
+        if pid and percent <= MOST_PERCENT:
             percents[pid].append(percent)
     return percents, newest_us
 

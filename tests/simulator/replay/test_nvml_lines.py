@@ -1,6 +1,6 @@
 """NVML's answers come back from a bundle: reading for reading, and page for page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def recorded_and_replayed(
     replayed: list[Reading] = []
     exporter = Exporter(again)
     for number, calls in enumerate(moments):
-        state.take(calls)
+        state.take(calls, 10.0 * number)
         again.write_lines(state.lines(NOW_US * (number + 1)))
         replayed.append(exporter.read(10.0 * number))
     exporter.close()
@@ -160,7 +160,7 @@ JSON = st.recursive(
 def test_whatever_a_bundle_says_is_lines_or_an_error(calls: list[RecordedCall]) -> None:
     state = NvmlState()
     try:
-        state.take(calls)
+        state.take(calls, 0.0)
         lines = state.lines(NOW_US)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return  # the replay says that the moment cannot be played
@@ -174,6 +174,53 @@ def test_samples_are_of_now(tmp_path: Path) -> None:
     exporter.read(0.0)
     exporter.close()
     state = NvmlState()
-    state.take(exporter.hears.calls)
+    state.take(exporter.hears.calls, 0.0)
     lines = [line for line in state.lines(NOW_US, speed=2.0) if line.startswith("sample")]
     assert lines == [f"sample 0 7 {NOW_US - 1000} 40", f"sample 0 8 {NOW_US} 20"]
+
+
+def works(percent: int) -> list[str]:
+    """A GPU with a process and its only sample. The driver says for how much of the time any kernel runs."""
+    rates = [f"value 0 nvmlDeviceGetUtilizationRates {of} {percent}" for of in (0, 1)]
+    return ["process 0 -1 -1 7 c 1", "sample 0 7 1000 40", *rates]
+
+
+def activity(reading: Reading) -> float | None:
+    """The activity of a reading's only process."""
+    (process,) = reading[0].processes or ()
+    return process.sm_ratio
+
+
+# issue 27: on a busy machine a look may read NVML a second time, before the driver has a newer sample
+@pytest.mark.parametrize(
+    ("percents", "expected"),
+    [
+        ({0.0: 50, 1.0: 60}, 0.4),
+        ({0.0: 50, 2.9: 60}, 0.4),
+        ({0.0: 50, 3.0: 60}, 0.0),
+        ({0.0: 50, 1.0: 0}, 0.0),
+        ({0.0: 50, 1.0: 101}, 0.0),
+        ({0.0: 50, 1.0: 60, 2.0: 60, 3.0: 60}, 0.0),
+        ({0.0: 50, 1.0: 0, 2.0: 60}, 0.0),
+    ],
+)
+def test_the_last_sample_comes_back_for_as_long_as_the_exporter_counts_it(
+    tmp_path: Path, percents: Mapping[float, int], expected: float
+) -> None:
+    """`percents`: how busy the driver calls the GPU, by the seconds of each reading."""
+    nvml = stand_in(tmp_path, _TWO)
+    exporter = Exporter(nvml)
+    state = NvmlState()
+    for seconds, percent in percents.items():
+        nvml.write(_TWO, works(percent), is_recut=False)
+        recorded = exporter.read(seconds)
+        state.take(exporter.hears.calls, seconds)
+        exporter.hears.calls.clear()
+    exporter.close()
+    (tmp_path / "again").mkdir()
+    again = stand_in(tmp_path / "again", ())
+    again.write_lines(state.lines(NOW_US))
+    new = Exporter(again)
+    replayed = new.read(0.0)
+    new.close()
+    assert activity(recorded) == activity(replayed) == expected

@@ -13,6 +13,7 @@ from exporter.bundle.collecting.looking import collect
 from exporter.bundle.recording import PeerAnswer, RecordedMoment, Recording
 from exporter.errors import ConfigError, ExporterError
 from exporter.simulator.replay.replay_node import ReplayNode
+from exporter.sources.nvml import nvml_source
 from tests.support.bundles import (
     config_of_node,
     findings_in,
@@ -71,6 +72,19 @@ async def test_a_page_of_nvml_and_a_page_in_a_file_come_back(tmp_path: Path) -> 
         root = str(node.root)
     await is_played_as_recorded(recording, root)
     await is_played_as_recorded(another, root)
+
+
+# issue 27: as on a busy machine, where the second look of a moment comes when NVML's next reading is due
+async def test_a_moment_with_several_readings_of_nvml_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml_source, "AGAIN_SECONDS", 0.0)
+    async with simulated(World(gpus=2, shared=1, seed=7)) as node:
+        recording = await recorded_moments(node, config_of_node(node), (list,))
+        root = str(node.root)
+    (moment,) = recording.moments
+    asked = [call.arguments[0] for call in moment.calls if call.function == "nvmlDeviceGetProcessUtilization"]
+    assert len(asked) > len({*asked}), "a GPU was read several times"
+    assert b'gpu_shared="true"' in moment.outputs["/gpu/metrics"]
+    await is_played_as_recorded(recording, root)
 
 
 # as in a cluster: no Pods API, and a service account's token, which the machine of the replay lacks
