@@ -12,9 +12,9 @@ from docs.generator.markdown import code, description, document, prose
 
 CRDS = Path(__file__).parents[2] / "deploy" / "operator" / "crds.yaml"
 _INTRO = """\
-The fields of the [operator](operator.md)'s two kinds. **Bold**: the default. `[]`: each entry of a list. A field is
-optional unless it is needed. `kubectl explain gpuexporter.spec --recursive` also shows what is below `tolerations`,
-`resources`, `behavior` and `conditions`: these have the form of Kubernetes' own."""
+The fields of the [operator](operator.md)'s two kinds. The default is **bold**. `[]` means each entry of a list. Only
+fields marked `needed` are required. `tolerations`, `resources`, `behavior` and `conditions` have the form of
+Kubernetes' own: `kubectl explain gpuexporter.spec --recursive` shows what is below them."""
 _NEXT = "Next: [the operator](operator.md), [examples](../deploy/operator/examples)"
 # objects that have the form of Kubernetes' own, which readers know
 _OF_KUBERNETES = (
