@@ -29,7 +29,7 @@ def of_allocators(snapshot: Snapshot) -> Iterator[Finding]:
         by_source = ", ".join(f"{count} by {source}" for source, count in sorted(counts.items()))
         devices = counted(counts.total(), "device")
         differ = (f"; {those} name another device for {count} of them" for those, count in others[allocator].items())
-        yield fine(allocator, f"tells {devices} of containers: {by_source}{''.join(differ)}")
+        yield fine(allocator, f"names {devices} of containers: {by_source}{''.join(differ)}")
     for match, trouble in snapshot.owners.contradictions:
         yield Finding(Level.WARNING, match.assignment.owner.name, trouble)
     for key, part in sorted(over_committed(snapshot.owners, snapshot.joined).items()):
