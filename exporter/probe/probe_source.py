@@ -122,6 +122,8 @@ class CudaProbe(AskedSource):
 
     def _work(self) -> "ProbeAnswer":
         """A turn: a scan if one is due, and a read. Any failure is raised, and detaches the probe."""
+        if self._closed:
+            raise _CLOSED
         try:
             if self._probe is None:
                 self._probe = self._open()
@@ -155,6 +157,7 @@ _LATE = TimedOut(
     f"the CUDA probe has not come back for {DEADLINE_SECONDS:.0f} s",
     remedy="it goes on when it does; see the kernel's log, and set --probe.mode off where it stays so",
 )
+_CLOSED = Unavailable("missing", "the CUDA probe is closed", remedy="start the exporter again")
 _FAULT = Unavailable(
     "refused",
     "the CUDA probe was detached by a fault of the exporter",

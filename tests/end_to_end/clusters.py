@@ -20,11 +20,12 @@ from tests.support.simulated import SimulatedNode
 NODE = "gpu-node-1"
 WITHOUT_OWNERS = "without-owners"
 MODES = (*SHARING, WITHOUT_OWNERS)  # each is a cluster
-WINDOW = "4s"  # in place of 5 minutes
+SCRAPES_APART = "2s"
+WINDOW = "8s"  # in place of 5 minutes
 # A scrape is of the moment at which it began, and is stored later. With the same time between evaluations as between
 # scrapes, one that begins right before an evaluation would do so each time, and be missed by it each time.
-EVALUATIONS_APART = "1300ms"
-SETTLED = 5.0  # seconds until what is recorded does not look back to before the first scrapes
+EVALUATIONS_APART = "2600ms"
+SETTLED = 10.0  # seconds until what is recorded does not look back to before the first scrapes
 
 
 class Target(NamedTuple):
@@ -57,23 +58,23 @@ def jobs(targets: Iterable[Target]) -> Iterator[dict[str, Any]]:
         yield {**found, "static_configs": static}
 
 
-def in_short(expression: str, window: str = WINDOW) -> str:
-    """The same with a window of seconds in place of 5 minutes."""
-    expression = expression.replace("[5m]", f"[{window}]").replace("offset 5m", f"offset {window}")
-    return expression.replace(" / 300", f" / {window[:-1]}")
+def in_short(expression: str) -> str:
+    """The same with WINDOW in place of 5 minutes."""
+    expression = expression.replace("[5m]", f"[{WINDOW}]").replace("offset 5m", f"offset {WINDOW}")
+    return expression.replace(" / 300", f" / {WINDOW[:-1]}")
 
 
-def quick(folder: Path, window: str = WINDOW, evaluations_apart: str = EVALUATIONS_APART) -> list[Path]:
+def quick(folder: Path) -> list[Path]:
     """The rules, evaluated often, with a window that a test can wait for."""
     for path in FILES:
         text = path.read_text().replace("    interval: 1m\n", "")
-        text = in_short(text, window)
-        text = re.sub(r"(?<=  - name: )(\S+\n)", rf"\1    interval: {evaluations_apart}\n", text)
+        text = in_short(text)
+        text = re.sub(r"(?<=  - name: )(\S+\n)", rf"\1    interval: {EVALUATIONS_APART}\n", text)
         (folder / path.name).write_text(text)
     return [folder / path.name for path in FILES]
 
 
-async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack, looks_apart: str = "250ms") -> list[Target]:
+async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack) -> list[Target]:
     """The node, and an exporter in front of it for each of MODES, until the stack is closed."""
     await node.start()
     stack.push_async_callback(node.stop)
@@ -84,7 +85,7 @@ async def of_each_mode(node: SimulatedNode, stack: AsyncExitStack, looks_apart: 
         "kubernetes_url": node.api_url,
         "inventory_file": str(node.inventory_file),
         "workload_labels": "app.kubernetes.io/name",
-        "accounting_interval": looks_apart,
+        "accounting_interval": "1s",
     }
     settings = {mode: {"sharing": mode} for mode in SHARING} | {WITHOUT_OWNERS: {"labels_owners": "off"}}
     return [

@@ -21,7 +21,7 @@ import pytest
 from deploy.grafana.generator import promql
 from exporter.simulator.simulated_links import BadLink
 from tests.end_to_end.accounted import Held, held_in
-from tests.end_to_end.clusters import MODES, NODE, Target, jobs, of_each_mode, quick
+from tests.end_to_end.clusters import MODES, NODE, SCRAPES_APART, SETTLED, WINDOW, Target, jobs, of_each_mode, quick
 from tests.rules.shipped import metrics
 from tests.support.background import Background
 from tests.support.components import free_port, real
@@ -37,9 +37,6 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 FILES = sorted((ROOT / "deploy" / "grafana").glob("*.json"), key=lambda path: (path.stem == "idle", path.stem))
 OF_A_PROGRAM, OF_A_DEAD_GPU = 31, 79  # XIDs
 DEMO = "demo"
-# twice as long as those of other tests: five exporters are scraped here, and many queries are asked
-SCRAPES_APART, EVALUATIONS_APART, WINDOW = "2s", "2600ms", "8s"
-SETTLED = 10.0
 SPAN_SECONDS, STEP_SECONDS = 60.0, 5
 LINK, REPLAYS_AN_HOUR = 5, 36_000.0
 LATE_SECONDS = 120.0  # a busy machine's scrapes
@@ -139,14 +136,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     stack = AsyncExitStack()
     port = free_port()
     folder = tmp_path_factory.mktemp("prometheus")
-    rules = quick(folder, WINDOW, EVALUATIONS_APART)
     with demo(port):
         targets = [
-            *background.run(of_each_mode(node, stack, "1s")),
+            *background.run(of_each_mode(node, stack)),
             Target(DEMO, f"127.0.0.1:{port}", socket.gethostname()),
         ]
         try:
-            with prometheus(folder, list(jobs(targets)), SCRAPES_APART, rules) as server:
+            with prometheus(folder, list(jobs(targets)), SCRAPES_APART, quick(folder)) as server:
                 server.wait_for_scrapes(2 * len(targets))
                 held = held_in(node.world)
                 trouble(node, free_in(node.world, held))

@@ -20,7 +20,7 @@ from exporter.operator.api.writer import Writer
 from exporter.operator.objects.kinds import Key
 from exporter.operator.pod_events import PodEvents
 from exporter.simulator.fail_flag import Fails
-from tests.end_to_end.clusters import NODE, Target, jobs, quick
+from tests.end_to_end.clusters import NODE, SCRAPES_APART, Target, jobs, quick
 from tests.operator.looking import OWNER, looking
 from tests.operator.made import pod as made_pod
 from tests.support.api_server.server import SimulatedApiServer
@@ -213,7 +213,7 @@ def alerts(server: Prometheus, uuid: str) -> dict[str, str]:
 @pytest.mark.real
 def test_alerts_name_who_held_the_gpu_then(dying: Dying, tmp_path: Path) -> None:
     base = dying.base
-    with prometheus(tmp_path, list(jobs([Target("a", base[7:])])), "1s", quick(tmp_path)) as server:
+    with prometheus(tmp_path, list(jobs([Target("a", base[7:])])), SCRAPES_APART, quick(tmp_path)) as server:
         server.wait_for_scrapes(2)
         wait_until(lambda: server.query('pod_gpu_device_verdict{namespace!=""}'))
         uuid, pod = dying.die()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp import web
 
-from tests.end_to_end.clusters import in_short, quick, recorded_and_direct
+from tests.end_to_end.clusters import SCRAPES_APART, in_short, quick, recorded_and_direct
 from tests.node.test_queues import put_in_queues
 from tests.rules.shipped import of_group, records
 from tests.support.background import Background
@@ -113,7 +113,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         {"job_name": "queues", "scrape_interval": "500ms", "static_configs": static},
     ]
     try:
-        with prometheus(folder, jobs, "1s", quick(folder)) as server:
+        with prometheus(folder, jobs, SCRAPES_APART, quick(folder)) as server:
             server.wait_for_scrapes(len(jobs))
             yield Watched(server, queues)
     finally:

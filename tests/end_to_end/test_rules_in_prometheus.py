@@ -21,6 +21,7 @@ from tests.end_to_end.accounted import ALLOCATED, Held, held_in
 from tests.end_to_end.clusters import (
     MODES,
     NODE,
+    SCRAPES_APART,
     SETTLED,
     Target,
     in_short,
@@ -88,7 +89,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     targets = background.run(of_each_mode(node, stack))
     folder = tmp_path_factory.mktemp("prometheus")
     try:
-        with prometheus(folder, list(jobs(targets)), "1s", quick(folder)) as server:
+        with prometheus(folder, list(jobs(targets)), SCRAPES_APART, quick(folder)) as server:
             server.wait_for_scrapes(2 * len(MODES))
             time.sleep(SETTLED)
             yield Watched(server, node, dict(held_in(node.world)))

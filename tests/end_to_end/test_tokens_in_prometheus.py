@@ -33,7 +33,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.real, pytest.mark.timeout(480)]
 
 SECONDS = 20.0
-SETTLED = 6.0  # until what is recorded does not look back to before the first scrapes
+SETTLED = 10.0  # until what is recorded does not look back to before the first scrapes
 WITHIN = 0.02
 TRIES = 8  # a machine that stops for a while scrapes, reads and evaluates at other times than it should
 PRICE = 2.5

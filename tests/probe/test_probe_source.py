@@ -189,6 +189,14 @@ async def test_what_is_opened_after_closing_probes_nothing(
     await until(lambda: probe.calls == ["read", "close"])
 
 
+# issue 27, part 1: it opened the probe of the test after it
+async def test_work_that_begins_after_closing_opens_nothing(running: CudaProbe, probe: FakeProbe) -> None:
+    await running.close()
+    with pytest.raises(Unavailable, match="is closed"):
+        running._work()
+    assert (running.opened, probe.calls) == (0, [])
+
+
 async def test_closing_detaches(running: CudaProbe, probe: FakeProbe) -> None:
     await turns(running, 1)
     await running.close()

@@ -15,7 +15,7 @@ from inspect import isawaitable
 from typing import TypeVar, overload
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 30.0  # half of what a test may take (pyproject.toml)
+PATIENCE_SECONDS = 60.0  # a third of what a test may take (pyproject.toml)
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.005, 0.1
 _LONGEST_AFTER_A_SLOW_LOOK_SECONDS = 1.0
 _TRIES = 5

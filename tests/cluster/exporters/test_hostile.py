@@ -186,7 +186,7 @@ async def test_the_largest_answer_goes_where_all_together_are_too_many(
     assert source.view.missing == ("bad",)
     trouble = source.view.nodes["bad"].trouble
     assert trouble is not None
-    assert (trouble.reason, "the largest of all" in trouble.message) == ("oversize", True)
+    assert (trouble.reason, "its answer is the largest" in trouble.message) == ("oversize", True)
     assert source.bounds["answers_kept_bytes"].used() <= 300_000
 
 
