@@ -136,7 +136,8 @@ It may be wrong, or miss it:
 - Two ends within one `--accounting.interval` count once.
 - Without `--kernel-log.mode on` an XID may come too late.
 
-The exporter must [read pods](bill.md#where-the-queue-comes-from). `--accounting.state` keeps the counts over its restart.
+The exporter must [read pods](bill.md#where-the-queue-comes-from). `--accounting.state` keeps the counts over
+its restart.
 
 Next: [alerts](alerts.md), [troubleshooting](troubleshooting.md)"""
 
