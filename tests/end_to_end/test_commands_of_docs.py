@@ -102,8 +102,9 @@ def set_up(asked: str) -> list[Step]:
     return [
         Step(command="mount -t tmpfs none /run && mount -t tmpfs none /var/lib && mkdir -p /run/prometheus"),
         Step(command="mkdir -p /var/lib/kubelet /var/lib/prometheus/node-exporter amd dcgm"),
-        Step(command="echo 127.0.0.1 localhost prometheus.monitoring collector.monitoring >hosts"),
-        Step(command="mount --bind hosts /etc/hosts"),
+        Step(command="cp -a /etc etc && echo 'dcgm.timeout: 3s' >etc/gpu-metrics.yaml"),
+        Step(command="echo 127.0.0.1 localhost prometheus.monitoring collector.monitoring >etc/hosts"),
+        Step(command="mount --bind etc /etc"),
         Step(command=f"{demo} {GOES_ON}", shows="http://"),
         Step(command=f"curl -s localhost:{asked}/gpu/metrics", shows=OWNER),
         Step(command=f"cat demo.yaml; ln -s $(dirname $({socket})) /var/lib/kubelet/pod-resources", shows="kubelet"),
