@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 _NOTHING = CudaCounts()
 # of the times that are compared: a part of them, and what a busy machine may put between two clocks being read
-_PART, _NS = 0.2, 5_000_000
+_PART, _NS = 0.2, 20_000_000
 
 
 class NarrowProc:
