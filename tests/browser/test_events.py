@@ -51,7 +51,7 @@ async def test_errors_come_without_a_reload_as_the_html_has_them(tab: Tab, tmp_p
             seen[:] = await tab.run(READ)
             return len(seen) == 20 and errors == seen
 
-        await until(is_same, 25, lambda: (seen, errors))
+        await until(is_same, why=lambda: (seen, errors))
         first = (await tab.run(READ))[0]
         assert first[-3] == "XID 31 GPU memory page fault"
         assert (len(first), await tab.run(LABELS)) == (

@@ -165,7 +165,7 @@ async def once(exporter: Exporter, is_settled: Callable[[Told], object]) -> Told
         answers = await told_by(exporter)
         return bool(is_settled(answers))
 
-    await until(settled, seconds=5, why=lambda: answers)
+    await until(settled, why=lambda: answers)
     assert answers is not None
     return answers
 

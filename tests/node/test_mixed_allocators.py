@@ -51,7 +51,7 @@ async def once(exporter: Exporter, is_settled: Callable[[Told], object]) -> Told
         told = await told_by(exporter, with_counters=False)
         return bool(is_settled(told))
 
-    await until(settled, seconds=10, why=lambda: told)
+    await until(settled, why=lambda: told)
     assert told is not None
     return told
 
