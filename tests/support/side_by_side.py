@@ -17,8 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-AT_ONCE = 3 * (os.cpu_count() or 1)
-"""Three for each processor: tests wait for most of their time, for a program or a peer."""
+AT_ONCE = 2 * (os.cpu_count() or 1)
+"""Two for each processor: tests wait for half of their time, for a program or a peer.
+
+With three no processor rests, and all takes longer: what a test has started, such as a Prometheus that scrapes each
+second, works for as long as the test waits.
+"""
 SLOWEST = 10
 MOST_OF_A_NAME = 80
 ROOM_IN_MEMORY = 4 * 2**30
