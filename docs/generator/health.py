@@ -217,11 +217,11 @@ def _suspicions() -> Iterator[tuple[str, str]]:
 
 def _rows() -> Iterator[tuple[str, str]]:
     """Each thing to do, with the reasons that call for it, their verdicts, and when they are given."""
-    found: defaultdict[str, defaultdict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
+    by_remedy: defaultdict[str, defaultdict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for reason, condition in _rules():
         to_do = _done(reason.remedy)
-        found[to_do][reason.reason, reason.verdict].append(condition)
-    for to_do, conditions in found.items():
+        by_remedy[to_do][reason.reason, reason.verdict].append(condition)
+    for to_do, conditions in by_remedy.items():
         lines = [f"{code(of)}{_verdict(verdict)}: {', or '.join(each)}" for (of, verdict), each in conditions.items()]
         yield "<br>".join(lines), to_do
     says = f"{code(f'{OF_DCGM}-…')} (failing or degraded): [DCGM](#dcgms-own-verdict) finds an error"

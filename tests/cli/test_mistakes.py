@@ -346,5 +346,5 @@ def test_the_most_frequent_ones_stand_on_the_page_as_answered(capsys: pytest.Cap
     shown = dict(re.findall(r"^\| `([^`]+)`[^|]*\| `([^`]+)` \|$", table, re.MULTILINE))
     assert len(shown) == len(table.splitlines()) >= 3
     for typed, answered in shown.items():
-        said = answer(capsys, shlex.split(typed)) if typed in COMMAND_LINES else refusal(typed)
-        assert said.partition(" (see ")[0] == answered
+        printed = answer(capsys, shlex.split(typed)) if typed in COMMAND_LINES else refusal(typed)
+        assert printed.partition(" (see ")[0] == answered

@@ -56,8 +56,8 @@ class Shown:
         return sum(value for series, value in self.counters.items() if series.startswith(family))
 
     @property
-    def held(self) -> float:
-        """The GPU seconds of all containers."""
+    def held_seconds(self) -> float:
+        """The GPU seconds that all containers have held."""
         return self.total("pod_gpu_allocated_seconds_total")
 
     def fell(self, now: "Shown") -> dict[str, float]:
@@ -118,14 +118,14 @@ async def test_the_real_program_killed_repeatedly_loses_at_most_one_interval(
             async with exporter(simulated, state) as (process, base):
                 shown, lives_until = list[Shown](), time.monotonic() + chance.uniform(0.3, 1.0)
                 before = lives[-1][-1] if lives else None
-                resumed_seconds = before.held if before else 0.0
+                resumed_seconds = before.held_seconds if before else 0.0
                 while len(shown) < FEWEST_SCRAPES or time.monotonic() < lives_until:
                     now = await scrape(session, base)
                     if now is not None:
                         assert before is None or before.fell(now) == {}
                         before = now
                         # before its first look it shows what it has resumed
-                        if now.held > resumed_seconds:
+                        if now.held_seconds > resumed_seconds:
                             shown.append(now)
                     await asyncio.sleep(0.01)
                 process.kill()
@@ -140,7 +140,7 @@ async def test_the_real_program_killed_repeatedly_loses_at_most_one_interval(
 
     def ahead(shown: Shown) -> float:
         """By how many seconds what is counted is ahead of the clock."""
-        return shown.held / held - shown.at
+        return shown.held_seconds / held - shown.at
 
     # A scrape shows a look that is an interval old, and one of a busy machine an older one: the youngest look counts.
     strays = max(map(ahead, lives[-1])) - max(map(ahead, lives[0]))

@@ -99,10 +99,10 @@ def test_what_the_page_of_the_cluster_role_names_is_there() -> None:
     families = set(re.findall(r"`(pod_gpu_exporter_cluster_\w+)`", CLUSTER))
     assert families
     assert families <= {family.name for family in OF_NODES}
-    said = " ".join(CLUSTER.split())
+    page = " ".join(CLUSTER.split())
     defaults = {setting.flag: setting.default for setting in CLUSTER_SETTINGS}
     for flag in ("--cluster.interval", "--cluster.max-age"):
-        assert f"`{flag}` ({re.sub(r's$', ' s', str(defaults[flag]))})" in said
+        assert f"`{flag}` ({re.sub(r's$', ' s', str(defaults[flag]))})" in page
 
 
 def test_every_family_of_the_cluster_role_is_its_own_or_every_roles() -> None:

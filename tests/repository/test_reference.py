@@ -90,7 +90,7 @@ def test_every_path_is_there() -> None:
 def _families_of_page() -> Mapping[str, tuple[str, set[str]]]:
     """By name: the kind and the labels as the page's own words have them."""
     (common,) = re.findall(r"^- `…` among the labels stands for (.*)\.$", METRICS, re.MULTILINE)
-    found: dict[str, tuple[str, set[str]]] = {}
+    families: dict[str, tuple[str, set[str]]] = {}
     _, _, tables = METRICS.partition("\n## Program and sources\n")
     rows = re.findall(r"^\| `(\w+(?:\{[^}`]*\})?)` \| (.*) \|$", tables, re.MULTILINE)
     rows += [(named, "") for named in re.findall(r"^- `(\w+(?:\{[^}`]*\})?)`$", tables, re.MULTILINE)]
@@ -99,10 +99,10 @@ def _families_of_page() -> Mapping[str, tuple[str, set[str]]]:
         labels = set(re.findall(r"\w+|…", inside))
         if "…" in labels:
             labels = labels - {"…"} | set(re.findall(r"\w+", common))
-        said = re.match(r"\*(\w+)\*: ", says)
+        kind = re.match(r"\*(\w+)\*: ", says)
         usual = "counter" if name.endswith("_total") else "gauge"
-        found[name] = (said[1] if said else usual, labels)
-    return found
+        families[name] = (kind[1] if kind else usual, labels)
+    return families
 
 
 def test_every_family_is_there_with_its_kind_and_its_labels() -> None:

@@ -107,10 +107,10 @@ def in_recorded_words(node: ReplayNode, text: bytes) -> str:
 
 @asynccontextmanager
 async def sampled(node: SimulatedNode, lines: Sequence[str]) -> AsyncIterator[None]:
-    """Let NVML have these lines of the node, whose samples of processes the driver takes anew all the time.
+    """Give NVML these lines of the node, with new samples of processes every SAMPLE_SECONDS, as a real driver has them.
 
-    A look of a busy machine may take seconds, and read NVML several times. It would find that a GPU works, and has no
-    sample of the last 3 s, which is no working driver's answer, and has the exporter say other than before.
+    On a busy machine a look may take seconds, and read NVML several times. Without new samples, NVML would show a GPU
+    that works and has had no sample for 3 s. No real driver does that, and the exporter's answer would change.
     """
 
     async def samples() -> None:

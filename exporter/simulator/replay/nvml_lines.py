@@ -1,8 +1,8 @@
 """NVML's answers in a bundle, as lines of the stand-in's file (nvml.c describes them).
 
 An answer stays in force until the same question is answered otherwise: an exporter asks some questions once a minute,
-and others at each look. That the driver has no newer sample of processes is no other answer as long as the exporter
-counts the last one.
+and others at each look. If the driver has no newer sample of processes, the sample before stays in force for as long
+as the exporter counts it.
 """
 
 import math
