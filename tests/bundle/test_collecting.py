@@ -111,7 +111,7 @@ async def test_what_changes_is_in_the_next_moment(mixed: SimulatedNode, moments_
     gone = mixed.world.pods[0]
     mixed.world.remove(gone)
     await moments_made.more(5)
-    over.set()
+    moments_made.end(over)
     collected = await looking
     first, *_, last = collected.moments
     assert gone.name.encode() in the_answer(first, "/List").body
@@ -140,7 +140,7 @@ async def test_the_page_of_a_pod_that_has_gone_is_in_no_later_moment(
     await moments_made.more(1)
     mixed.world.remove(page_pod)
     await moments_made.more(5)
-    over.set()
+    moments_made.end(over)
     first, *_, last = (await looking).moments
     assert [answer.peer for answer in first.answers].count("page") == 1
     assert not [answer for answer in last.answers if answer.peer == "page"]

@@ -18,6 +18,7 @@ from exporter.bundle.collecting.safe_settings import recorded_settings
 from exporter.bundle.nvml_calls import CallRecorder
 from exporter.bundle.recording import RecordedCall, Recording
 from exporter.config.node_settings import Config
+from exporter.node.first_look import look_at_now
 from exporter.simulator.replay.replay_node import ReplayNode
 from exporter.simulator.simulated_node import SAMPLE_SECONDS
 from tests.support.exporter import config_of
@@ -42,21 +43,37 @@ class HearsNvml:
 
 
 class MomentsMade:
-    """Counts the moments of a bundle that have been made: reading its files is the last step of a moment."""
+    """Lets the looks of a bundle begin one by one, so that a node changes between two moments and amid none."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.count = 0
+        self._made = 0
+        self._wanted = 0
+        # nothing holds the first look
+        self._may_begin = asyncio.Semaphore(0)
 
         def reads(*of_node: Any) -> Any:
-            self.count += 1
+            """Count a moment: to read its files is its last step."""
+            self._made += 1
             return read_all(*of_node)
 
+        async def look(*of_node: Any) -> Any:
+            await self._may_begin.acquire()
+            return await look_at_now(*of_node)
+
         patch.setattr(looking, "read_all", reads)
+        patch.setattr(looking, "look_at_now", look)
 
     async def more(self, number: int) -> None:
-        """Wait until so many more have been made."""
-        enough = self.count + number
-        await until(lambda: self.count >= enough, why=lambda: f"{self.count} of {enough} moments")
+        """Let so many more be made, and wait for them."""
+        before, self._wanted = self._wanted, self._wanted + number
+        for _ in range(max(1, before), self._wanted):
+            self._may_begin.release()
+        await until(lambda: self._made >= self._wanted, why=lambda: f"{self._made} of {self._wanted} moments")
+
+    def end(self, is_over: asyncio.Event) -> None:
+        """Let the collecting end, with one more moment where it waits for one."""
+        is_over.set()
+        self._may_begin.release()
 
 
 def recording_of(config: Config, collected: CollectedMoments) -> Recording:

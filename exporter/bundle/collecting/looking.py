@@ -11,7 +11,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -181,22 +181,25 @@ class _Recorder:
             yield Absence(what="the kernel's log", why=_NO_KERNEL_LOG)
 
     async def _moment(self) -> RecordedMoment:
-        """The moment of the last look: what peers have answered up to now, and what the exporter says of it."""
+        """The moment of the last look: what peers have answered up to now, and what the exporter says of it.
+
+        What comes while the files are read, which may take seconds, belongs to the next moment.
+        """
         at_seconds = time.time()
         # the exporter asks this beside its looks, for its accounts
         offers = [source.begin() for source in self._node.sources if isinstance(source, KubeletAllocatable)]
         asked = [attempt for attempt in offers if attempt is not None]
         if asked:
             await asyncio.wait(asked, timeout=self._config.kubelet.timeout_seconds)
-        outputs = {output.path: body for output in RECORDED if (body := self._body(output)) is not None}
-        return RecordedMoment(
+        moment = RecordedMoment(
             at_seconds=at_seconds,
             answers=self._present(self._listener.answers_now()),
-            files=await self._files(),
+            files={},
             calls=self._listener.take_calls(),
             kernel_log=self._listener.take_records(),
-            outputs=outputs,
+            outputs={output.path: body for output in RECORDED if (body := self._body(output)) is not None},
         )
+        return replace(moment, files=await self._files())
 
     def _present(self, answers: Iterable[PeerAnswer]) -> tuple[PeerAnswer, ...]:
         """The answers without those of pages whose pods, which --dcgm.selector found, are gone."""

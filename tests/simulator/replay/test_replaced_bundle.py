@@ -86,7 +86,7 @@ async def recorded(made: MomentsMade) -> tuple[Recording, str]:
         world.step()
         node.write_processes()
         await made.more(2)
-        over.set()
+        made.end(over)
         collected = await collecting
         living.cancel()
         return recording_of(config, collected), str(node.root)
