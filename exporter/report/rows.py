@@ -6,6 +6,7 @@ Tests: tests/report/test_growth.py.
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import repeat
 from sys import intern
 from typing import Final, NamedTuple, Self
 
@@ -23,6 +24,7 @@ KEY_LABELS: Final = ("namespace", "pod", "container", "UUID", "GPU_I_ID", "node"
 # The row's labels from the exporter. All other labels distinguish targets.
 _OF_ROW = frozenset({*KEY_LABELS, "pod_uid", "workload_name", "workload_kind", "queue", "__name__"})
 _OF_ROW_PREFIXES = ("label_", "exported_")
+_NOTHING = repeat("")
 
 
 class RowKey(NamedTuple):
@@ -120,9 +122,13 @@ def series_of(
         wanted: the labels that are kept beside the key's labels.
         cluster_label: the label that names the cluster.
     """
-    prefix = "exported_" if is_renamed(labels) else ""
+    names = (*KEY_LABELS, cluster_label)
+    if is_renamed(labels):
+        key = RowKey(*(labels.get(f"exported_{name}") or labels.get(name, "") for name in names))
+    else:
+        key = RowKey(*map(labels.get, names, _NOTHING))  # a month has hundreds of thousands of series
     return CountedSeries(
-        key=RowKey(*(labels.get(prefix + name) or labels.get(name, "") for name in (*KEY_LABELS, cluster_label))),
+        key=key,
         target=target_of(labels),
         labels={name: labels[name] for name in wanted if labels.get(name)},
         points=points,
@@ -134,8 +140,9 @@ def target_of(labels: Mapping[str, str]) -> str:
 
     Job and instance are not enough: the two servers of an HA pair have the same, and differ in a label of any name.
     """
-    added = (name for name in sorted(labels) if name not in _OF_ROW and not name.startswith(_OF_ROW_PREFIXES))
-    return intern(",".join(f"{name}={labels[name]}" for name in added))
+    added = [name for name in labels.keys() - _OF_ROW if not name.startswith(_OF_ROW_PREFIXES)]
+    added.sort()
+    return intern(",".join([f"{name}={labels[name]}" for name in added]))
 
 
 def gaps_of(seen: Mapping[tuple[str, str], float], targets: Mapping[str, AbstractSet[str]]) -> Mapping[str, float]:

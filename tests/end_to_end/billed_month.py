@@ -14,23 +14,23 @@ from zoneinfo import ZoneInfo
 
 from exporter.report.rows import FAMILIES
 
-BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
+NEW_YORK = ZoneInfo("America/New_York")
 PRICES = {"H200": Decimal("4.19"), "H100": Decimal("3.333"), "A100": Decimal("1.87"), "L40S": Decimal("0.99")}
 KWH = Decimal("0.2875")
 CLUSTERS = ("east", "west")
 TEAMS = tuple(f"team-{number:02}" for number in range(50))
 GPUS_OF_A_NODE = 8
 HOUR = 3600
-STEP = 4 * HOUR
+STEP = 8 * HOUR
 NOBODYS_WATTS = 25
 
 
-def at(year: int, month: int, day: int, zone: ZoneInfo) -> int:
-    return int(datetime(year, month, day, tzinfo=zone).timestamp())
+def first_of(month: int) -> int:
+    return int(datetime(2026, month, 1, tzinfo=NEW_YORK).timestamp())
 
 
-BEGIN, END = at(2026, 2, 1, BERLIN) - STEP, at(2026, 4, 1, NEW_YORK)
-EDGES = tuple(at(2026, month, 1, zone) for month in (2, 3, 4) for zone in (BERLIN, NEW_YORK))
+EDGES = tuple(first_of(month) for month in (2, 3, 4))
+BEGIN, END = EDGES[0] - STEP, EDGES[-1]
 SCRAPES = tuple(sorted({*range(BEGIN - BEGIN % STEP, END, STEP), *EDGES}))
 
 
@@ -84,7 +84,7 @@ def make_month() -> Month:
             for gpu in range(GPUS_OF_A_NODE - 1):  # the last one of each node is free
                 uuid = f"GPU-{cluster}-{node}-{gpu}"
                 month.holdings += _of_gpu(chance, cluster, node, uuid, gpu, teams)
-    month.restarts = {("east", "gpu-1"): SCRAPES[len(SCRAPES) // 4], ("west", "gpu-2"): SCRAPES[-20]}
+    month.restarts = {("east", "gpu-1"): SCRAPES[len(SCRAPES) // 4], ("west", "gpu-2"): SCRAPES[-10]}
     return month
 
 
@@ -102,7 +102,7 @@ def _of_gpu(
         moments = sorted(chance.sample(range(1, len(SCRAPES) - 1), 2))
         spans = [(0, len(SCRAPES) - 1)] if gpu < 4 else [(moments[0], moments[1])]
         if gpu > 4:
-            spans = [(place, place + 1) for place in range(3, len(SCRAPES) - 3, chance.randrange(27, 45))]
+            spans = [(place, place + 1) for place in range(3, len(SCRAPES) - 3, chance.randrange(13, 23))]
         for job, (begin, end) in enumerate(spans):
             active = Fraction(chance.randrange(1, 9), 8)
             yield Holding(
@@ -165,7 +165,7 @@ def _write_counter(write: Callable[[str], object], family: str, place: int, one:
 def _scrapes(begin: int, end: int) -> Iterator[tuple[str, int]]:
     """A series' samples end with what it is about; those of the second replica before its last ones at its end."""
     times = [moment for moment in SCRAPES if begin <= moment <= end]
-    away = SCRAPES[len(SCRAPES) // 3], SCRAPES[len(SCRAPES) // 3 + 12]
+    away = SCRAPES[len(SCRAPES) // 3], SCRAPES[len(SCRAPES) // 3 + 6]
     yield from (("a", moment) for moment in times if not away[0] < moment < away[1] or moment in (begin, end))
     yield from (("b", moment + 7) for moment in times if moment < end and not away[0] < moment - 40 * HOUR < away[1])
 

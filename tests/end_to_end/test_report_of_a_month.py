@@ -1,6 +1,5 @@
 """A month of 50 teams in a real Prometheus: the bill is price times hours held, idle and free, to the cent."""
 
-import asyncio
 import csv
 import io
 import json
@@ -10,28 +9,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from zoneinfo import ZoneInfo
+from itertools import pairwise
+from subprocess import CompletedProcess
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from exporter.config.http_file import HttpConfig
 from exporter.report.costs import Prices
 from exporter.report.focus import render_focus
 from exporter.report.forms import render_csv, render_json, render_table
 from exporter.report.groups import read_by
 from exporter.report.history.collect import collect
-from exporter.report.history.over_http import over_http
-from exporter.report.history.prometheus_api import PrometheusApi
 from exporter.report.html_page import render_page
 from exporter.report.report import Report, ReportInput, make_report
-from exporter.report.span import Span, make_span
 from tests.end_to_end.billed_month import (
-    BERLIN,
     CLUSTERS,
+    EDGES,
     GPUS_OF_A_NODE,
     HOUR,
     KWH,
-    NEW_YORK,
     NOBODYS_WATTS,
     PRICES,
     TEAMS,
@@ -46,18 +43,18 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
-NOW_MS = 1_775_200_000_000  # 2026-04-03
+FEBRUARY, MARCH = pairwise(EDGES)
 PRICED = Prices(of_models={f"*{model}*": price for model, price in PRICES.items()}, of_kwh=KWH)
 
 
 @dataclass
 class Served:
-    """A month, the address of the server that has it, and what it has of March and February by Berlin's time."""
+    """A month, the command that compares it with the month before, and what the command read of both from a server."""
 
     month: Month
-    url: str
-    march: ReportInput
+    command: CompletedProcess[str]
     february: ReportInput
+    march: ReportInput
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +67,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     (folder / "month.om").unlink()
     with prometheus(folder, (), flags=("--storage.tsdb.retention.time=100y",)) as server:
         wait_until(lambda: _is_up(server.query), PATIENCE_SECONDS * 2)
-        yield Served(month, server.base, *(asked(server.base, span) for span in spans(BERLIN)))
+        yield Served(month, *compared(server.base))
 
 
 def _is_up(query: Callable[[str], object]) -> bool:
@@ -80,21 +77,20 @@ def _is_up(query: Callable[[str], object]) -> bool:
         return False
 
 
-def spans(zone: ZoneInfo) -> tuple[Span, Span]:
-    march = make_span(month="2026-03", now_ms=NOW_MS, zone=zone)
-    return march, march.before(is_month=True)
+def compared(url: str) -> tuple[CompletedProcess[str], *tuple[ReportInput, ...]]:
+    """The command, and what it read of each month."""
+    flags = ["--month=2026-03", "--time-zone=America/New_York", "--compare", "--top=10", "--format=json"]
+    prices = [f"--price-per-gpu-hour={model}={price}" for model, price in PRICES.items()]
+    months: list[ReportInput] = []
 
+    async def noted(*given: Any, **more: Any) -> ReportInput:
+        months.append(await collect(*given, **more))
+        return months[-1]
 
-def asked(url: str, span: Span) -> ReportInput:
-    async def ask() -> ReportInput:
-        api = PrometheusApi(over_http(url=url, timeout_seconds=60, http=HttpConfig()))
-        try:
-            wanted = read_by("workload").wanted
-            return await collect(api, span, matchers=(), wanted=wanted, on_progress=lambda *_: None)
-        finally:
-            await api.close()
-
-    return asyncio.run(ask())
+    with patch("exporter.report.command.collect", noted):
+        ended = run_here("report", f"--prometheus={url}", *flags, *prices, f"--price-per-kwh={KWH}")
+    assert ended.returncode == 0, ended.stderr
+    return ended, *months
 
 
 def made(served: Served, by: str = "namespace") -> Report:
@@ -111,8 +107,7 @@ class Bill:
     gpus: Fraction
 
 
-def bill(month: Month, span: Span) -> Bill:
-    begin, end = span.from_ms // 1000, span.to_ms // 1000
+def bill(month: Month, begin: int, end: int) -> Bill:
     held, idle = month.hours(begin, end), month.hours(begin, end, lambda one: one.idle)
     there = Fraction((end - begin) * GPUS_OF_A_NODE * len(CLUSTERS), HOUR)
     joules = sum(one.watts * one.within(begin, end) for one in month.holdings)
@@ -136,7 +131,7 @@ def cents(cost: Fraction | Decimal | float) -> Decimal:
 # issue 20, Must show 1
 @pytest.mark.parametrize("by", ["namespace", "model", "node", "cluster", "workload", "pod"])
 def test_rows_are_price_times_hours_of_what_was_held_idle_and_free(served: Served, by: str) -> None:
-    report, truth = made(served, by), bill(served.month, spans(BERLIN)[0])
+    report, truth = made(served, by), bill(served.month, *MARCH)
     assert report.span.ms == 743 * HOUR * 1000
     costs = report.total.costs
     assert [cents(cost or 0) for cost in costs] == [cents(truth.held), cents(truth.idle), cents(truth.free)]
@@ -145,7 +140,7 @@ def test_rows_are_price_times_hours_of_what_was_held_idle_and_free(served: Serve
         assert sum(line.costs[place] or 0 for line in report.groups) == cost
     before = report.total.before
     assert before is not None
-    assert cents(before.costs.held or 0) == cents(bill(served.month, spans(BERLIN)[1]).held)
+    assert cents(before.costs.held or 0) == cents(bill(served.month, *FEBRUARY).held)
     assert report.held_of_capacity is not None
     assert report.held_of_capacity < 1
 
@@ -168,7 +163,7 @@ def table_sums(report: Report) -> list[Decimal]:
 
 # issue 20, Must show 1
 def test_every_form_has_the_same_bill_to_the_cent(served: Served) -> None:
-    truth, before = (bill(served.month, span) for span in spans(BERLIN))
+    truth, before = bill(served.month, *MARCH), bill(served.month, *FEBRUARY)
     expected = [cents(truth.held), cents(truth.idle), cents(truth.free)]
     report = made(served, "model")
     assert table_sums(report) == [*expected, cents(truth.held) - cents(before.held)]
@@ -212,16 +207,12 @@ def test_nodes_of_one_name_in_two_clusters_are_told_apart(served: Served) -> Non
 
 # issue 20, Must show 1
 def test_the_command_compares_a_month_and_folds_rows_beyond_the_top(served: Served) -> None:
-    flags = ["--month=2026-03", "--time-zone=America/New_York", "--compare", "--top=10", "--format=json"]
-    prices = [f"--price-per-gpu-hour={model}={price}" for model, price in PRICES.items()]
-    ended = run_here("report", f"--prometheus={served.url}", *flags, *prices, f"--price-per-kwh={KWH}")
-    assert ended.returncode == 0, ended.stderr
-    content = json.loads(ended.stdout)
+    content = json.loads(served.command.stdout)
     assert (content["from"], content["to"]) == ("2026-03-01T05:00:00Z", "2026-04-01T04:00:00Z")
     assert (content["compared_from"], content["compared_to"]) == ("2026-02-01T05:00:00Z", "2026-03-01T05:00:00Z")
     names = [group["name"] for group in content["groups"]]
     assert names[10:] == ["(40 others)", None]
-    truth, before = (bill(served.month, span) for span in spans(NEW_YORK))
+    truth, before = bill(served.month, *MARCH), bill(served.month, *FEBRUARY)
     bills = {"cost": truth.held, "idle_cost": truth.idle, "free_cost": truth.free, "cost_before": before.held}
     for name, of_month in bills.items():
         assert cents(sum(Decimal(str(group[name])) for group in content["groups"])) == cents(of_month), name

@@ -98,6 +98,7 @@ def read_retention(body: bytes) -> str:
     return retention[:40] if isinstance(retention, str) else ""
 
 
+_TEXT = frozenset({str})
 _LESS = "ask for less at a time with --match, such as --match cluster=a, or a part of the span"
 
 
@@ -119,7 +120,7 @@ def _series(row: object, key: str) -> tuple[AnsweredSeries, int]:
     """A series, and the number of its points whose value is no number from 0 to 1e15."""
     if not isinstance(row, dict) or not isinstance(labels := row.get("metric"), dict):
         raise _garbage("a series has no labels")
-    if not all(isinstance(value, str) for value in labels.values()):
+    if not _TEXT.issuperset(map(type, labels.values())):
         raise _garbage("a label is no text")
     if key not in row:
         # a native histogram has its points under another key, and no family of ours is one
