@@ -77,14 +77,15 @@ def leaves(content: object) -> Iterator[str]:
 
 
 def texts_in(tree: ast.AST) -> Iterator[str]:
-    for node in ast.iter_child_nodes(tree):
+    nodes = [tree]
+    for node in nodes:  # it grows meanwhile
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue  # a docstring
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
-        yield from texts_in(node)
+        nodes += ast.iter_child_nodes(node)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
