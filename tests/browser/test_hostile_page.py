@@ -1,4 +1,4 @@
-"""What pods call themselves, and what goes wrong, on the page in a real Chromium."""
+"""What pods call themselves, and what changes or goes wrong, on the page in a real Chromium."""
 
 import json
 from collections.abc import AsyncIterator
@@ -114,6 +114,21 @@ async def test_the_filter_finds_hostile_names_too(tab: Tab, exporter: Exporter) 
     await tab.run("document.querySelector('#devices a.pod').click()")
     await tab.until("document.getElementById('pod') !== null")
     assert await tab.run("document.querySelector('h1').innerText") == f"Pod {HOSTILE[0]}/{HOSTILE[0]}"
+
+
+# issue 12, "Must show" 1
+async def test_what_changes_is_on_the_page_without_a_reload(
+    tab: Tab, exporter: Exporter, simulated: SimulatedNode
+) -> None:
+    await opened(tab, f"{exporter.base}/")
+    shown = "[...document.querySelectorAll('#devices strong')].map((each) => each.textContent)"
+    assert len(await tab.run(shown)) == len(HOSTILE)
+    first, *_, last = simulated.world.gpus
+    simulated.world.pods = tuple(
+        Pod(namespace="ml", name=name, containers=(Container(name="c", devices=((GPU_RESOURCE, gpu.uuid),)),))
+        for name, gpu in (("new", first), ("late", last))
+    )
+    await tab.until(f"{shown}.join() === 'new,late'")
 
 
 async def test_trouble_is_said_with_what_to_do_and_goes_away(

@@ -5,7 +5,8 @@ tab, and the page's own measure "update" by the clock, from the parsed answer to
 """
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -16,6 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from exporter.cluster.outputs import page
 from exporter.cluster.outputs.look import ClusterLook
+from exporter.model.cluster_view import ClusterView
 from exporter.model.device_row import in_its_state
 from exporter.model.slices import at_once
 from exporter.outputs.output import NO_QUESTION
@@ -31,6 +33,18 @@ NODES, GPUS = 500, 8
 CHANGES = 100  # of the GPUs' states from answer to answer, one a node
 # the lines that are shown have some 12 texts and attributes each; a strip's cell has two
 MOST_TOUCHED = 200 * 12 + CHANGES * 3
+
+
+@cache
+def view_at(turn: int) -> ClusterView:
+    """All nodes at an answer: both tests see the same ones."""
+    return view_of(*(node_of(f"node-{node:03}", *devices(node, turn)) for node in range(NODES)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_longer_kept() -> Iterator[None]:
+    yield
+    view_at.cache_clear()
 
 
 def devices(node: int, turn: int) -> Any:
@@ -57,7 +71,7 @@ async def served() -> AsyncIterator[str]:
                 made = answer_of(output, ClusterLook(view=view_of(), health={}, at_seconds=0.0))
                 return web.Response(body=made.pieces[0], headers={"Content-Type": made.content_type})
         turn = next(turns)
-        view = view_of(*(node_of(f"node-{node:03}", *devices(node, turn)) for node in range(NODES)))
+        view = view_at(turn)
         question = NO_QUESTION._replace(query=tuple(request.query.items()))
         made = at_once(page.render(ClusterLook(view=view, health={}, at_seconds=0.0, question=question)))
         return web.Response(
