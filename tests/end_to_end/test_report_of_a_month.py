@@ -77,7 +77,7 @@ def _is_up(query: Callable[[str], object]) -> bool:
         return False
 
 
-def compared(url: str) -> tuple[CompletedProcess[str], *tuple[ReportInput, ...]]:
+def compared(url: str) -> tuple[CompletedProcess[str], ReportInput, ReportInput]:
     """The command, and what it read of each month."""
     flags = ["--month=2026-03", "--time-zone=America/New_York", "--compare", "--top=10", "--format=json"]
     prices = [f"--price-per-gpu-hour={model}={price}" for model, price in PRICES.items()]
@@ -90,7 +90,8 @@ def compared(url: str) -> tuple[CompletedProcess[str], *tuple[ReportInput, ...]]
     with patch("exporter.report.command.collect", noted):
         ended = run_here("report", f"--prometheus={url}", *flags, *prices, f"--price-per-kwh={KWH}")
     assert ended.returncode == 0, ended.stderr
-    return ended, *months
+    february, march = months
+    return ended, february, march
 
 
 def made(served: Served, by: str = "namespace") -> Report:

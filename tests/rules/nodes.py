@@ -1,4 +1,4 @@
-"""A node of eight GPUs as Prometheus sees it, well and with a GPU that dies: series a minute, and what must fire then.
+"""A node of four GPUs as Prometheus sees it, well and with a GPU that dies: series a minute, and what must fire then.
 
 A pod holds each GPU; GPU-3 dies at `DIES`. Every alert of the rules that is not listed must be quiet.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.rules.cases import Series
 from tests.rules.health_cases import verdict
 
-NODE, DEAD, GPUS = "n", "GPU-3", 8
+NODE, DEAD, GPUS = "n", "GPU-3", 4
 DIES, LASTS = 30, 95  # minutes
 _OF_NODE = f'node="{NODE}",instance="n:9400",exporter="pod-gpu-metrics-exporter"'
 _OWN = f'{_OF_NODE},job="gpu-exporter",metrics_path="/metrics"'
@@ -78,7 +78,7 @@ def _node(*, dead: bool = True, dcgm: str = _ALWAYS, of_verdicts: str = _ALWAYS,
         f"pod_gpu_exporter_memory_limit_bytes{{{_OWN}}}": f"134217728x{LASTS}",
         f'pod_gpu_exporter_cluster_node_up{{node="{NODE}",instance="c:9400"}}': _ALWAYS,
         f'node_gpu_allocated_ratio{{model="H100",{_OWN}}}': f"0.9x{LASTS}",
-        _CAPACITY: f"8x{DIES - 1} 7x{LASTS - DIES}" if dead else f"8x{LASTS}",
+        _CAPACITY: f"{GPUS}x{DIES - 1} {GPUS - 1}x{LASTS - DIES}" if dead else f"{GPUS}x{LASTS}",
         _GAP: f"0x{LASTS}",
     }
     for number in range(GPUS):
@@ -181,7 +181,7 @@ HISTORIES: Mapping[str, History] = {
     "and is counted as held": History(
         series={
             **_node(),
-            _CAPACITY: f"8x{LASTS}",
+            _CAPACITY: f"{GPUS}x{LASTS}",
             **verdict("unknown", _AFTER, reason="unread", pod="pod-3", uuid=DEAD, index=3),
             _UNMATCHED: _AFTER,
         },
@@ -196,7 +196,7 @@ HISTORIES: Mapping[str, History] = {
         series={
             **_node(dcgm=_BEFORE),
             **_DIES_WITH_IT,
-            _CAPACITY: f"8x{LASTS}",
+            _CAPACITY: f"{GPUS}x{LASTS}",
             **_xid(),
             **verdict("gone", _AFTER, reason="fell-off-bus", pod="pod-3", uuid=DEAD, index=3),
         },
@@ -210,7 +210,7 @@ HISTORIES: Mapping[str, History] = {
         series={
             **_node(dcgm=_BEFORE, of_verdicts=_BEFORE),
             **_DIES_WITH_IT,
-            _CAPACITY: f"8x{LASTS}",
+            _CAPACITY: f"{GPUS}x{LASTS}",
             **{
                 series: _AFTER
                 for number in range(GPUS)

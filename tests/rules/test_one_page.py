@@ -1,4 +1,4 @@
-"""One dead GPU of a node with eight wakes somebody once, whatever else dies with it, and a healthy node nobody."""
+"""One dead GPU of a node with four wakes somebody once, whatever else dies with it, and a healthy node nobody."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rules.shipped import PROMETHEUS, run
+from tests.rules.shipped import PROMETHEUS, run, write_needed
 
 pytestmark = pytest.mark.real
 
@@ -131,14 +131,17 @@ def cases(world: Mapping[str, tuple[float, float, float]]) -> Iterator[Mapping[s
 
 def check(promtool: Path, folder: Path, series: dict[str, str], asked: list[Mapping[str, object]]) -> None:
     case = folder / "test.yaml"
-    rules = [str(PROMETHEUS / "rules" / f"{name}.yaml") for name in ("recording", "tokens")]
+    rules = folder / "rules.yaml"
+    files = [PROMETHEUS / "rules" / f"{name}.yaml" for name in ("recording", "tokens")]
+    order = write_needed(rules, " ".join(str(each["expr"]) for each in asked), files)
     there = {'node_gpu_capacity{node="n",model="H100"}': "8x120"}
     block = {
         "interval": "30s",
         "input_series": [{"series": name, "values": values} for name, values in (series | there).items()],
         "promql_expr_test": asked,
     }
-    case.write_text(json.dumps({"rule_files": rules, "evaluation_interval": "1m", "tests": [block]}))
+    settings = {"rule_files": [str(rules)], "group_eval_order": order, "evaluation_interval": "1m"}
+    case.write_text(json.dumps({**settings, "tests": [block]}))
     run(promtool, "test", "rules", case)
 
 

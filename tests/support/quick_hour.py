@@ -20,9 +20,9 @@ from pathlib import Path
 from tests.support.stepping_clock import exchange
 
 SCRAPES_APART = 30
-STEP = 10
+STEP = 30
 SPEED = 0.5
-_BEAT_NS = 10_000_000_000
+_BEAT_NS = STEP * 10**9
 PATHS = ("/gpu/metrics", "/metrics")
 
 
@@ -82,6 +82,7 @@ async def pages(seconds: int, fails_after: float, seed: int) -> list[list[str]]:
             kernel_log_mode="on",
             # no pod has it: each is of its topmost controller, and the accounts say of which
             workload_labels=["workload"],
+            accounting_interval=f"{STEP}s",
         )
         async with running(replace(config, root=str(node.root))) as exporter:
             watched = node_of(exporter.service)
