@@ -171,14 +171,18 @@ class _Contents:
             raise DamagedBundle(f"its file {_shown(name)} makes it larger than any bundle is")
 
 
+_code = whole(-(2**31), 2**31 - 1)
+_arguments = each(lambda value, _: value, MOST_ENTRIES)
+
+
 def _call(where: str, line: bytes) -> RecordedCall:
     """A call of NVML. Raises DamagedBundle."""
     item = _json(where, line)
     try:
         call = a_mapping(item, "")
         function = any_text(call.get("function"), "function")
-        code = whole(-(2**31), 2**31 - 1)(call.get("code", 0), "code")
-        arguments = each(lambda value, _: value, MOST_ENTRIES)(call.get("arguments", []), "arguments")
+        code = _code(call.get("code", 0), "code")
+        arguments = _arguments(call.get("arguments", []), "arguments")
     except Invalid as error:
         raise DamagedBundle(f"its file {_shown(where)}: {_shown(str(error))} -> {_AGAIN}") from None
 
@@ -188,7 +192,7 @@ def _call(where: str, line: bytes) -> RecordedCall:
 def _json(name: str, content: bytes) -> object:
     """Parse JSON. Raises DamagedBundle: it is none, is nested too deep, or has a number that is too large."""
     try:
-        return json.loads(content.decode("utf-8"), parse_float=_finite, parse_int=_a_whole)
+        return _JSON.decode(content.decode("utf-8"))
     except RecursionError:
         why = "is nested too deep"
     except ValueError as error:
@@ -212,6 +216,10 @@ def _a_whole(digits: str) -> int:
         raise ValueError(f"the number {digits[:_MOST_DIGITS]}… is too large")
 
     return int(digits)
+
+
+# made once: a bundle may have a hundred thousand lines
+_JSON = json.JSONDecoder(parse_float=_finite, parse_int=_a_whole)
 
 
 def _shown(words: str) -> str:

@@ -216,7 +216,8 @@ class _Gathered:
             line = lines.readline(_LONGEST_LINE)
             if not line:
                 break
-            self._add_line(line.decode("utf-8", "replace"))
+            if line != b"\n":
+                self._add_line(line.decode("utf-8", "replace"))
 
     def _add_line(self, line: str) -> None:
         """Take the words of a page's line, or of another text's."""
