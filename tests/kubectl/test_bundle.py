@@ -1,9 +1,7 @@
 """A real kubectl fetches a bundle: by doctor in the exporter's pod, or of what can be had without it."""
 
-import io
 import json
 import re
-import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,8 +11,7 @@ import pytest
 
 from exporter.bundle.archive import read
 from exporter.kubectl.places import NAMESPACE
-from release import krew
-from tests.support.kubectl_gpu import ADMIN, JANE, JOE, READ_PODS, GpuCluster, link_plugin
+from tests.support.kubectl_gpu import ADMIN, JANE, JOE, READ_PODS, GpuCluster
 from tests.support.real_api import IS_REAL
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(IS_REAL, reason="envtest has no kubelet, and so no container")]
@@ -185,11 +182,10 @@ def test_beside_a_dead_exporter_it_has_the_log_of_the_pod(cluster: GpuCluster, t
     assert not [answer for answer in recording.moments[-1].answers if answer.name == "kubectl"]
 
 
-def test_krews_plugin_makes_one_without_any_library_of_the_machine(cluster: GpuCluster, tmp_path: Path) -> None:
+def test_krews_plugin_makes_one_without_any_library_of_the_machine(
+    cluster: GpuCluster, tmp_path: Path, krews_plugin: Path
+) -> None:
     """It has no protobuf: doctor replaces the names in the pod. Those in the pod's log would be others."""
-    with tarfile.open(fileobj=io.BytesIO(krew.pack(1_700_000_000))) as packed:
-        packed.extractall(tmp_path / "store", filter="data")
-    link_plugin(tmp_path / "store" / "kubectl-gpu", tmp_path / "bin")
     before = cluster.containers[PLACE]
     assert before.environment is not None
     elsewhere = {**before.environment, "POD_GPU_EXPORTER_WEB_LISTEN_ADDRESS": "127.0.0.1:1"}
@@ -197,7 +193,7 @@ def test_krews_plugin_makes_one_without_any_library_of_the_machine(cluster: GpuC
         cluster.api.rules = rules or [*cluster.reporter]
         cluster.containers[PLACE] = replace(before, environment=environment)
         file = tmp_path / f"{bool(rules)}.tar.gz"
-        ended = cluster.kubectl("gpu", "bundle", NODE, str(file), user=JANE, plugins=tmp_path / "bin")
+        ended = cluster.kubectl("gpu", "bundle", NODE, str(file), user=JANE, plugins=krews_plugin)
         assert ended.code == 0, ended.err
         recording = read(file)
         assert not recording.is_plain

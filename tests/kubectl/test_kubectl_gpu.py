@@ -4,7 +4,6 @@ import hashlib
 import json
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ from typing import Any
 import pytest
 
 from exporter.kubectl.places import CLUSTER, NAMESPACE
-from release import krew
 from tests.report.test_command import held, server
 from tests.support import quick_yaml
 from tests.support.components import free_port
-from tests.support.kubectl_gpu import JANE, READ_PODS, GpuCluster, link_plugin
+from tests.support.kubectl_gpu import JANE, READ_PODS, GpuCluster
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -247,21 +245,16 @@ def test_what_is_away_is_said_in_one_line(cluster: GpuCluster) -> None:
 
 
 def test_krews_archive_runs_without_any_library_of_the_machine(
-    cluster: GpuCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: GpuCluster, krews_files: Path, krews_plugin: Path
 ) -> None:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    krew.main(str(tmp_path))
-    plugin = quick_yaml.load((tmp_path / "gpu.yaml").read_text())["spec"]
+    plugin = quick_yaml.load((krews_files / "gpu.yaml").read_text())["spec"]
     (platform,) = plugin["platforms"]
-    archive = tmp_path / Path(platform["uri"]).name
+    archive = krews_files / Path(platform["uri"]).name
     assert hashlib.sha256(archive.read_bytes()).hexdigest() == platform["sha256"]
-    assert krew.pack(1700000000) == archive.read_bytes()
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path / "store", filter="data")
-    link_plugin(tmp_path / "store" / platform["bin"], tmp_path / "bin")
+    assert (krews_plugin / "kubectl-gpu").samefile(krews_files / "store" / platform["bin"])
     pod = next(pod for pod in cluster.nodes[0].world.pods if pod.namespace == "serving")
     for words in (["top", "--once"], ["why", pod.name]):
-        ended = cluster.kubectl("gpu", *words, user=JANE, plugins=tmp_path / "bin")
+        ended = cluster.kubectl("gpu", *words, user=JANE, plugins=krews_plugin)
         assert (ended.code, ended.err) == (0, ""), words
     with server(held) as url:
         cluster.put_service(
@@ -269,7 +262,7 @@ def test_krews_archive_runs_without_any_library_of_the_machine(
         )
         # without a URL it takes the only Prometheus that it finds
         report = ["report", "--since", "1m", "--format", "html"]
-        ended = cluster.kubectl("gpu", *report, plugins=tmp_path / "bin")
+        ended = cluster.kubectl("gpu", *report, plugins=krews_plugin)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith("<!doctype html>")
 

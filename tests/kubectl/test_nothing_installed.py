@@ -1,12 +1,10 @@
 """`kubectl gpu --nothing-installed`: a real kubectl, in front of dcgm-exporters behind the simulated API's proxy."""
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,11 +16,10 @@ import pytest
 from exporter.kubectl.api_proxy import ApiProxy
 from exporter.kubectl.binary import Kubectl
 from exporter.top.transport import Gone
-from release import krew
 from tests.support import quick_yaml
 from tests.support.components import free_port, real
 from tests.support.dcgm_cluster import CHART, FORBIDDEN, GKE, HANG, NAMESPACE, DcgmCluster, GpuNode, Run
-from tests.support.kubectl_gpu import ADMIN, JANE, link_plugin, run_plugin
+from tests.support.kubectl_gpu import ADMIN, JANE, run_plugin
 from tests.support.places import ROOT
 from tests.support.waiting import wait_until
 
@@ -303,13 +300,9 @@ def test_a_script_called_kubectl_ends_with_us_too(small: DcgmCluster) -> None:
     assert not [*small.folder.glob("kubectl-gpu-*")]
 
 
-def test_krews_archive_needs_no_library_of_the_machine(small: DcgmCluster) -> None:
+def test_krews_archive_needs_no_library_of_the_machine(small: DcgmCluster, krews_plugin: Path) -> None:
     small.add(GpuNode(name="n1", gpus=1, holders={0: "ml/a"}))
-    store = small.folder / "store"
-    with tarfile.open(fileobj=io.BytesIO(krew.pack(1700000000))) as packed:
-        packed.extractall(store, filter="data")
-    link_plugin(store / "kubectl-gpu", small.folder / "bin")
-    small.plugins = small.folder / "bin"
+    small.plugins = krews_plugin
     ended = small.kubectl("gpu", "who", "n1", FLAG)
     assert ended.code == 0, ended.err
     assert "ml/a" in ended.out
