@@ -42,7 +42,7 @@ ENERGY = f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="{UUIDS[0]}"}} '
 
 
 @pytest.mark.history
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @example([(ENERGY + "1\n", ONE_NAME, 0), (ENERGY + "2\n", ONE_NAME, 10)])
 @given(st.lists(st.tuples(any_pages(), owner_states(), st.integers(0, 40)), min_size=1, max_size=5))
 def test_any_page(history: list[tuple[str, Owners, int]]) -> None:

@@ -251,7 +251,7 @@ def any_look(body: bytes, owners: Owners) -> Snapshot:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(body=pages, owners=owner_states())
 def test_any_page_makes_series_that_are_there_once_and_numbers(body: bytes, owners: Owners) -> None:
     lines = [line for line in text_of(any_look(body, owners)).split("\n") if line and not line.startswith("#")]

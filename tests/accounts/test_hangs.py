@@ -90,7 +90,7 @@ class Node:
     def look(self, page: str | None, held: Held, workloads: Mapping[str, str] | None = None) -> None:
         self.seconds += self.every
         snapshot = self.looks.snapshot(page, held, workloads=workloads)
-        self.looks.at(self.seconds, page, held, workloads=workloads)
+        self.looks.note(self.seconds, snapshot)
         at_once(
             self.watch.work_for(snapshot, self.looks.ledger.holders, self.seconds * SECOND, round(self.every * SECOND))
         )

@@ -68,7 +68,7 @@ def counted(looks: Looks) -> int:
 
 @pytest.mark.history
 @pytest.mark.parametrize("has_resets", [False, True])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 15))
 def test_holders_have_all_errors_and_never_more(has_resets: bool, random: Random, steps: int) -> None:
     world = World(random)

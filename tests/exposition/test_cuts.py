@@ -81,7 +81,7 @@ def edited(page: bytes, edits: list[tuple[int, bytes, int]]) -> bytes:
     return page
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(page=tidy_pages(), edits=EDITS, seed=st.integers(0, 99), block_bytes=st.sampled_from((1, 60, 200, 64 * 1024)))
 def test_a_joiner_that_knows_another_page_gives_what_a_fresh_one_gives(
     page: bytes, edits: list[tuple[int, bytes, int]], seed: int, block_bytes: int
@@ -124,7 +124,7 @@ def test_a_page_that_is_nearly_the_known_one(now: bytes) -> None:
     assert knowing.join([now], NOBODY).body == joiner_of().join([now], NOBODY).body
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(page=tidy_pages(), owners=st.tuples(owner_states(), owner_states()), seed=st.integers(0, 99))
 def test_the_rows_taken_apart_are_those_of_the_page_that_goes_out(
     page: bytes, owners: tuple[Owners, Owners], seed: int

@@ -53,7 +53,7 @@ PAGES = st.lists(st.lists(SAMPLES, max_size=5), max_size=4).map(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(pages=st.lists(PAGES, min_size=1, max_size=3), block_bytes=st.sampled_from((1, 100, 64 * 1024)))
 def test_what_is_judged_page_by_page_is_so_whatever_was_known(pages: list[list[bytes]], block_bytes: int) -> None:
     policy = LabelPolicy()

@@ -46,7 +46,7 @@ def joiner_of(policy: LabelPolicy, *, all_families: bool = True) -> Joiner:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     bodies=st.one_of(st.lists(pages, max_size=3), st.lists(tidy_pages(), min_size=1, max_size=2)),
     policy=policies,
@@ -90,7 +90,7 @@ def test_the_fast_join_gives_the_bytes_of_the_reference(
             assert Counter(joined.rejected) == rejected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(bodies=st.lists(pages, max_size=2), policy=policies, owners=owner_states())
 def test_the_official_parser_and_our_reader_see_the_same_page(
     bodies: list[bytes], policy: LabelPolicy, owners: Owners
@@ -125,7 +125,7 @@ def plain(value: str) -> str:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(sampled=st.lists(rows(attributed=False), max_size=12), owners=owner_states())
 def test_every_valid_sample_goes_out_once_per_owner_with_its_bytes(sampled: list[Row], owners: Owners) -> None:
     policy = LabelPolicy()
@@ -155,7 +155,7 @@ def test_every_valid_sample_goes_out_once_per_owner_with_its_bytes(sampled: list
     assert out.splitlines() == expected or out.split("\n")[:-1] == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(body=pages)
 def test_joining_what_was_joined_changes_nothing(body: bytes) -> None:
     policy = LabelPolicy()
@@ -169,7 +169,7 @@ def test_joining_what_was_joined_changes_nothing(body: bytes) -> None:
     assert twice.sample_count == once.sample_count
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(value=st.floats())
 def test_a_value_that_go_prints_is_a_value(value: float) -> None:
     for text in (repr(value), f"{value:g}", f"{value:.6f}"):

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import aiohttp
@@ -34,11 +35,19 @@ PAUSE_SECONDS = 0.2
 SETTLES_SECONDS = 0.5
 # A fault lasts until so many scrapes have begun and ended in it, since then.
 SCRAPES = 3
-NOT_GPU = re.compile(r"#|pod_gpu_exporter_|$")
+NOT_GPU = "pod_gpu_exporter_"
 OWNER = re.compile(r',?(?:pod|namespace|container|gpu_shared)="[^"]*"')
 OWNED = re.compile(r'[^#{]+\{.*?UUID="([^"]+)".*?pod="([^"]+)",namespace="([^"]+)",container="([^"]+)"')
 
-Owned = frozenset[tuple[str, str, str, str]]
+Owner = tuple[str, str, str, str]
+Owned = frozenset[Owner]
+
+
+@cache  # all scrapes of all labs have the same few hundred
+def of_series(series: str) -> tuple[str, Owner | None]:
+    """A series without what says whose it is ("" if it is not of a GPU), and who owns which device by it."""
+    match = OWNED.match(series)
+    return "" if series.startswith(NOT_GPU) else OWNER.sub("", series), match and match.groups()  # type: ignore[return-value]  # four groups
 
 
 @dataclass(frozen=True)
@@ -227,12 +236,13 @@ class Lab:
             status, text = 0, repr(error)
         took = time.monotonic() - began
         lines = text.splitlines() if status == 200 else []
+        series = [of_series(line.rpartition(" ")[0]) for line in lines if line[:1] not in ("", "#")]
         return Scrape(
             began,
             took,
             status,
-            frozenset(OWNER.sub("", line.rpartition(" ")[0]) for line in lines if not NOT_GPU.match(line)),
-            frozenset(match.groups() for line in lines if (match := OWNED.match(line))),  # type: ignore[misc]  # four groups
+            frozenset(without_owner for without_owner, _ in series if without_owner),
+            frozenset(owned for _, owned in series if owned),
             text,
         )
 

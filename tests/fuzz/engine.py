@@ -1,11 +1,7 @@
-"""Atheris around a target, and what each begins with.
-
-python -m tests.fuzz.engine exposition|device_ids|decoders|annotations [libFuzzer's options] [a folder for the corpus]
-"""
+"""Atheris around a target, and what each begins with."""
 
 import importlib
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.cuda_binaries import CUDA, program
@@ -68,21 +64,21 @@ def seeds(target: str) -> list[bytes]:
     }[target]
 
 
-def fuzz(target: str, options: Sequence[str]) -> None:
-    """Run until libFuzzer is told to end, or an input is found that breaks a property."""
+def watched(targets: Sequence[str]) -> Mapping[str, Callable[[bytes], None]]:
+    """What tries an input of each target. Nothing of the program may be imported before."""
     import atheris  # noqa: PLC0415 - where it is not installed, the seeds can still be tried
 
     # what is already imported is not watched, and only the program itself is worth it
     with atheris.instrument_imports(include=["exporter"]):
-        one_input = importlib.import_module(f"tests.fuzz.{target}").one_input
-    corpus = [option for option in options if not option.startswith("-")]
-    if corpus:
-        for number, seed in enumerate(seeds(target)):
-            (Path(corpus[0]) / f"seed-{number}").write_bytes(seed)
+        return {target: importlib.import_module(f"tests.fuzz.{target}").one_input for target in targets}
+
+
+def fuzz(target: str, one_input: Callable[[bytes], None], corpus: Path, *options: str) -> None:
+    """Run until libFuzzer's options end it, or an input is found that breaks a property; then the process ends."""
+    import atheris  # noqa: PLC0415 - as above
+
+    for number, seed in enumerate(seeds(target)):
+        (corpus / f"seed-{number}").write_bytes(seed)
     # an input that takes longer than 10 s is a finding too; pages are longer than libFuzzer would guess
-    atheris.Setup([target, "-timeout=10", "-max_len=20000", *options], one_input)
+    atheris.Setup([target, "-timeout=10", "-max_len=20000", *options, str(corpus)], one_input)
     atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    fuzz(sys.argv[1], sys.argv[2:])

@@ -217,7 +217,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(values=st.lists(VALUES, min_size=10, max_size=30), came=st.sampled_from(GENERATIONS))
 def test_a_random_page_there_and_back_is_the_same(values: Sequence[float], came: str) -> None:
     page = with_values(PAGES[came], values)

@@ -405,7 +405,7 @@ def validate(body: bytes) -> list[dict[str, Any]]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(body=pages, owners=owner_states(), sharing=st.sampled_from(("copy", "split", "device")))
 def test_any_page_makes_valid_json(body: bytes, owners: Owners, sharing: str) -> None:
     policy = LabelPolicy(sharing=sharing)
@@ -442,7 +442,7 @@ def test_any_page_makes_valid_json(body: bytes, owners: Owners, sharing: str) ->
     assert again == made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(body=pages, owners=owner_states(), sharing=st.sampled_from(("copy", "split", "device")))
 def test_what_is_measured_of_a_container_stands_in_its_own_objects(body: bytes, owners: Owners, sharing: str) -> None:
     policy = LabelPolicy(sharing=sharing)

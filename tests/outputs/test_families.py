@@ -27,7 +27,7 @@ STATES = st.builds(Health, up=st.none() | st.booleans(), duration_seconds=NUMBER
 NAMES = st.sampled_from(("kubelet", "dcgm", "dcgm:a%b", "file:/a b", "x %d nan", "%b\n")) | st.text(max_size=8)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(health=st.dictionaries(NAMES, STATES, max_size=4), age=NUMBERS)
 def test_the_text_that_is_kept_says_what_a_new_one_would(health: dict[str, Health], age: float | None) -> None:
     snapshot = Snapshot(node="n", owners=Owners(), joined=None, health=health, assignments_age_seconds=age)
@@ -35,7 +35,7 @@ def test_the_text_that_is_kept_says_what_a_new_one_would(health: dict[str, Healt
 
 
 # of two series of the same labels Prometheus keeps the first alone, and says nothing of the other
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(body=pages, owners=owner_states())
 def test_any_page_and_owners_make_no_series_of_metrics_twice(body: bytes, owners: Owners) -> None:
     looks = Looks()

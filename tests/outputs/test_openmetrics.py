@@ -85,7 +85,7 @@ def by_series(families: Iterable[Metric]) -> Mapping[tuple[str, frozenset[tuple[
     }
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     rows=st.lists(ACCOUNTS, max_size=5, unique_by=lambda row: (row.owner, row.device)),
     uses=USES,

@@ -84,7 +84,7 @@ states = st.tuples(
 
 
 @pytest.mark.history
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(states, min_size=2, max_size=6))
 def test_after_any_changes_everything_is_that_of_a_new_start(history: list[tuple]) -> None:  # type: ignore[type-arg] # as drawn
     policy = LabelPolicy(has_claims=True)

@@ -180,7 +180,7 @@ def test_a_quick_restart_counts_once_whoever_sees_it_first(is_kept: bool, moves:
 
 # issue 15, line 1, and "Must show" 2
 @pytest.mark.history
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(several(), restarts())
 def test_any_scrapers_bill_what_the_counter_grew_to_one_scrape(
     each: Sequence[Scraper], restarts: Sequence[Restart]

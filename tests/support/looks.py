@@ -13,6 +13,7 @@ from exporter.model.cuda import CudaUses
 from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, MigInstance, Owners
 from exporter.model.grants import Grant
 from exporter.model.measured import Measured, Use
+from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.model.snapshot import KUBELET, Health, Snapshot
 from exporter.outputs.families.accounts import FAMILIES
@@ -72,6 +73,9 @@ class Looks:
         self.joiner = Joiner(
             read_subject=self.policy.read_subject, is_owner_label=self.policy.is_owner_label, wanted=lambda _: True
         )
+        # both are kept as the node role keeps them: what did not change is not worked out anew
+        self._attribution = Attribution(Owners(), self.policy)
+        self._owners: tuple[object, Owners] = (None, Owners())
 
     def snapshot(
         self,
@@ -91,23 +95,12 @@ class Looks:
 
         `uids`, `labels` (of one name) and `workloads` (Deployments) are by pod; `sm_ns` is measured.
         """
-        assignments = [
-            Assignment(owner=owner(pod), resource=resource, device_id=device)
-            for pod, ids in (held or {}).items()
-            for resource, device in ids
-        ]
-        knowledge = Knowledge(inventory=self.inventory())
         joined = None
         if page is not None:
-            joined = self.joiner.join([page.encode()], Attribution(Owners(), self.policy))
-        owners = build_owners(assignments, joined.subjects if joined else self.ledger.holders.subjects, knowledge)
-        holders = {
-            key: tuple(replace(holder, grant=self.grants.get(holder.owner.pod)) for holder in of_key)
-            for key, of_key in owners.holders.items()
-        }
+            joined = self.joiner.join([page.encode()], self._attribution)
         return Snapshot(
             node="n",
-            owners=Owners(holders=holders, matches=owners.matches, offered=self.offered),
+            owners=self._owners_of(held or {}, joined.subjects if joined else self.ledger.holders.subjects),
             joined=joined,
             health={KUBELET: UP if kubelet else DOWN, "a": DOWN if page is None else UP, "b": OTHER[one_page_fails]},
             assignments_age_seconds=0.0,
@@ -124,6 +117,26 @@ class Looks:
                 for pod in {*(uids or {}), *(labels or {})}
             },
         )
+
+    def _owners_of(self, held: Held, subjects: Mapping[Subject, int]) -> Owners:
+        ids = tuple((pod, *of_pod) for pod, of_pod in held.items())
+        facts = (ids, {**subjects}, {**self.mig}, self.slices, {**self.offered}, {**self.grants})
+        if self._owners[0] != facts:
+            self._owners = facts, self._build_owners(held, subjects)
+        return self._owners[1]
+
+    def _build_owners(self, held: Held, subjects: Mapping[Subject, int]) -> Owners:
+        assignments = [
+            Assignment(owner=owner(pod), resource=resource, device_id=device)
+            for pod, ids in held.items()
+            for resource, device in ids
+        ]
+        owners = build_owners(assignments, subjects, Knowledge(inventory=self.inventory()))
+        holders = {
+            key: tuple(replace(holder, grant=self.grants.get(holder.owner.pod)) for holder in of_key)
+            for key, of_key in owners.holders.items()
+        }
+        return Owners(holders=holders, matches=owners.matches, offered=self.offered)
 
     def _measured(self, sm_ns: SmNs | None, uses: Mapping[str, float] | None) -> Measured | None:
         if sm_ns is None and uses is None:
@@ -149,7 +162,10 @@ class Looks:
         self, seconds: float, page: str | None, held: Held | None = None, ends: Ends | None = None, **more: object
     ) -> "Looks":
         """Note a look; `ends` are the last ends of containers, None without pods."""
-        snapshot = self.snapshot(page, held, **more)  # type: ignore[arg-type]
+        return self.note(seconds, self.snapshot(page, held, **more), ends)  # type: ignore[arg-type]
+
+    def note(self, seconds: float, snapshot: Snapshot, ends: Ends | None = None) -> "Looks":
+        """Note what was looked at."""
         note(self.ledger, snapshot, round(seconds * SECOND), self.rules, ends)
         return self
 
