@@ -11,16 +11,20 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from exporter.cli.main import run as run_command
 from exporter.cli.main import run_group
 from exporter.kubectl.command import commands as kubectl_gpu
 from tests.support.command import run_here
 from tests.support.components import real
+from tests.support.demo import demo as running_demo
 from tests.support.exporter import config_from
+from tests.support.forked import Forked
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 PROGRAM = [sys.executable, "-m", "exporter"]
@@ -30,6 +34,19 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*PROGRAM, *arguments], capture_output=True, text=True, timeout=30, check=False, env={**os.environ, **environ}
     )
+
+
+@contextmanager
+def listening(*words: str, log: Path) -> Iterator[tuple[Forked, str]]:
+    """A command as a process, once it listens at any free port, and its address; until the block ends."""
+    process = Forked(run_command, [*words, "--web.listen-address=127.0.0.1:0"], log)
+    try:
+        matched = wait_until(lambda: re.search(r"address=(\S+)\s", log.read_text()), why=log.read_text)
+        assert matched
+        yield process, matched[1]
+    finally:
+        process.kill()
+        process.join()
 
 
 @pytest.mark.parametrize(
@@ -137,21 +154,14 @@ def test_a_fifo_in_place_of_a_file_ends_with_2_and_one_line(tmp_path: Path, flag
 def test_a_fifo_in_place_of_samples_stops_neither_the_answers_nor_the_end(tmp_path: Path) -> None:
     path = tmp_path / "dcgm.prom"
     os.mkfifo(path)
-    command = [*PROGRAM, "serve", f"--dcgm.file={path}", "--web.listen-address=127.0.0.1:0", "--kubelet.socket=/no"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr
-        address = next(found[1] for line in process.stderr if (found := re.search(r"address=(\S+)", line)))
+    with listening("serve", f"--dcgm.file={path}", "--kubelet.socket=/no", log=tmp_path / "log") as (process, address):
         for _ in range(2):
             with pytest.raises(urllib.error.HTTPError) as answer:
                 urllib.request.urlopen(f"http://{address}/gpu/metrics", timeout=30)
             assert answer.value.code == 503
             assert f"{path} cannot be read: it is a FIFO, not a file" in answer.value.read().decode()
-        process.terminate()
-        assert process.wait(timeout=30) == 0
-    finally:
-        process.kill()
-        process.communicate()
+        process.send_signal(signal.SIGTERM)
+        assert process.join(30) == 0
 
 
 def test_help_and_version() -> None:
@@ -251,18 +261,22 @@ def all_explained(base: str) -> Any:
 
 
 def test_the_demo_shows_every_kind_of_device_and_explains_each() -> None:
-    command = [*PROGRAM, "demo", "--mig", "--shared", "3", "--claims", "1", "--labels.pod-labels=team",
-               "--counters", "full", "--speed", "60", "--web.listen-address=127.0.0.1:0"]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr
-        port = next(found[1] for line in process.stderr if (found := re.search(r"localhost:(\d+)/gpu", line)))
-        mapping = wait_until(lambda: all_explained(f"http://127.0.0.1:{port}"))
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/gpu/metrics", timeout=PATIENCE_SECONDS) as answer:
+    words = [
+        "--mig",
+        "--shared",
+        "3",
+        "--claims",
+        "1",
+        "--labels.pod-labels=team",
+        "--counters",
+        "full",
+        "--speed",
+        "60",
+    ]
+    with running_demo(*words) as base:
+        mapping = wait_until(lambda: all_explained(base))
+        with urllib.request.urlopen(f"{base}/gpu/metrics", timeout=PATIENCE_SECONDS) as answer:
             page = answer.read().decode()
-    finally:
-        process.terminate()
-        process.communicate(timeout=PATIENCE_SECONDS)
     assert {row["resource"] for row in mapping["assigned"]} >= {"nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb"}
     assert len(mapping["seen"]) == 7 + 7
     assert 'gpu_shared="true"' in page
@@ -273,24 +287,11 @@ def test_the_demo_shows_every_kind_of_device_and_explains_each() -> None:
 # issue 10, "Must show" 1
 def test_the_demo_knows_its_mig_instances_by_nvml_alone() -> None:
     real("gcc")
-    command = [
-        *PROGRAM,
-        "demo",
-        "--gpus=3",
-        "--shared=0",
-        "--mig=2",
-        "--nvml.mode=on",
-        "--web.listen-address=127.0.0.1:0",
-    ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr
-        port = next(found[1] for line in process.stderr if (found := re.search(r"localhost:(\d+)/gpu", line)))
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/debug/mapping", timeout=30) as answer:
-            mapping = json.load(answer)
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
+    with (
+        running_demo("--gpus=3", "--shared=0", "--mig=2", "--nvml.mode=on") as base,
+        urllib.request.urlopen(f"{base}/debug/mapping", timeout=30) as answer,
+    ):
+        mapping = json.load(answer)
     instances = [row for row in mapping["assigned"] if row["resource"] == "nvidia.com/mig-1g.10gb"]
     assert len(instances) > 2
     assert all(row["matched"] and row["samples"] for row in instances)
@@ -302,18 +303,11 @@ def test_the_demo_knows_its_mig_instances_by_nvml_alone() -> None:
 # issue 10, "Must show" 5
 def test_the_demo_does_without_dcgm_exporter() -> None:
     real("gcc")
-    command = [*PROGRAM, "demo", "--gpus=2", "--shared=0", "--mig=1", "--dcgm.mode=off"]
-    process = subprocess.Popen([*command, "--web.listen-address=127.0.0.1:0"], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr
-        port = next(found[1] for line in process.stderr if (found := re.search(r"localhost:(\d+)/gpu", line)))
+    with running_demo("--gpus=2", "--shared=0", "--mig=1", "--dcgm.mode=off") as base:
         pages = []
         for path in ("gpu/metrics", "metrics"):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as answer:
+            with urllib.request.urlopen(f"{base}/{path}", timeout=30) as answer:
                 pages.append(answer.read().decode())
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
     assert re.search(r'DCGM_FI_DEV_POWER_USAGE\{gpu="1".*GPU_I_ID="\d+".*pod="[^"]+".*\} \d', pages[0])
     assert 'source_up{source="nvml"} 1' in pages[1]
     assert 'source="dcgm' not in pages[1]
@@ -339,35 +333,22 @@ def test_either_side_may_start_later(tmp_path: Path) -> None:
     """The exporter is up first: 503 until there is a page, and pods as soon as there is a kubelet."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [
-            *PROGRAM,
-            "serve",
-            f"--kubelet.socket={tmp_path}/kubelet.sock",
-            f"--dcgm.url=http://127.0.0.1:{port}/metrics",
-            "--web.listen-address=127.0.0.1:0",
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    found = re.search(r"address=(\S+)", process.stderr.readline())
-    assert found
-    later = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.late_node", str(tmp_path / "kubelet.sock"), str(port)]
-    )
+    words = ("serve", f"--kubelet.socket={tmp_path}/kubelet.sock", f"--dcgm.url=http://127.0.0.1:{port}/metrics")
     seen = []
-    try:
+    with listening(*words, log=tmp_path / "log") as (_, address):
+        later = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.late_node", str(tmp_path / "kubelet.sock"), str(port)]
+        )
+        try:
 
-        def has_pods() -> bool:
-            seen.append(what_is_served(f"http://{found[1]}/gpu/metrics"))
-            return seen[-1] == "pods"
+            def has_pods() -> bool:
+                seen.append(what_is_served(f"http://{address}/gpu/metrics"))
+                return seen[-1] == "pods"
 
-        wait_until(has_pods)
-    finally:
-        for child in (process, later):
-            child.terminate()
-            child.communicate(timeout=30)
+            wait_until(has_pods)
+        finally:
+            later.terminate()
+            later.communicate(timeout=30)
     assert seen[0] == "503"
     assert "page" in seen
 
@@ -382,59 +363,45 @@ def what_is_served(url: str) -> str:
 
 def test_sigterm_lets_the_scrape_in_flight_end(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as upstream:
-        process = subprocess.Popen(
-            [
-                *PROGRAM,
-                "serve",
-                f"--kubelet.socket={tmp_path}/kubelet.sock",
-                f"--dcgm.url=http://127.0.0.1:{upstream.getsockname()[1]}/metrics",
-                "--web.listen-address=127.0.0.1:0",
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stderr is not None
-        found = re.search(r"address=127\.0\.0\.1:(\d+)", process.stderr.readline())
-        assert found
-        scrape = socket.create_connection(("127.0.0.1", int(found[1])))
-        scrape.sendall(b"GET /gpu/metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        page, _ = upstream.accept()
-        # the scrape is in flight: its upstream has the request and has not answered
-        page.recv(4096)
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-        assert process.poll() is None
-        page.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na 1\n")
-        scrape.settimeout(10)
-        answer = scrape.recv(65536)
-        assert answer.startswith(b"HTTP/1.1 200 OK")
-        page.close()
-        scrape.close()
-        process.communicate(timeout=30)
-    assert process.returncode == 0
+        of_page = f"--dcgm.url=http://127.0.0.1:{upstream.getsockname()[1]}/metrics"
+        words = ("serve", f"--kubelet.socket={tmp_path}/kubelet.sock", of_page)
+        with listening(*words, log=tmp_path / "log") as (process, address):
+            scrape = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
+            scrape.sendall(b"GET /gpu/metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            page, _ = upstream.accept()
+            # the scrape is in flight: its upstream has the request and has not answered
+            page.recv(4096)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            assert process.returncode is None
+            page.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na 1\n")
+            scrape.settimeout(10)
+            answer = scrape.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 200 OK")
+            page.close()
+            scrape.close()
+            assert process.join(30) == 0
 
 
 # issue 7, lines 11 and 14
-def test_the_log_begins_with_the_places_that_will_be_read(tmp_path: Path) -> None:
+def test_the_log_begins_with_the_places_that_will_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "page.prom"
     page.write_text('DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 1\n')
     (tmp_path / "config.yaml").write_text("labels.names: legacy\n")
-    command = [
-        *PROGRAM, "serve", f"--dcgm.file={page}", "--dcgm.url=http://me:hunter2@127.0.0.1:9/m?token=hunter2",
-        "--web.listen-address=127.0.0.1:0", "--sharing=split", "--log.level=debug",
-        f"--config.file={tmp_path}/config.yaml",
-    ]  # fmt: skip
-    environ = {**os.environ, "POD_GPU_EXPORTER_LABELS_IDEL": "empty", "DCGM_PORT": "9400"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ) as process:
-        assert process.stderr
-        found = re.search(r"address=(\S+)", process.stderr.readline())
-        assert found
-        with urllib.request.urlopen(f"http://{found[1]}/gpu/metrics", timeout=30) as answer:
+    words = (
+        "serve", f"--dcgm.file={page}", "--dcgm.url=http://me:hunter2@127.0.0.1:9/m?token=hunter2",
+        "--sharing=split", "--log.level=debug", f"--config.file={tmp_path}/config.yaml",
+    )  # fmt: skip
+    monkeypatch.setenv("POD_GPU_EXPORTER_LABELS_IDEL", "empty")
+    monkeypatch.setenv("DCGM_PORT", "9400")
+    with listening(*words, log=tmp_path / "log") as (process, address):
+        with urllib.request.urlopen(f"http://{address}/gpu/metrics", timeout=30) as answer:
             size = len(answer.read())
-        process.terminate()
-        lines = process.stderr.read().splitlines()
-        assert process.wait(20) == 0
-    log = "\n".join(lines)
+        process.send_signal(signal.SIGTERM)
+        assert process.join(30) == 0
+    log = (tmp_path / "log").read_text()
+    first, *_ = lines = log.splitlines()
+    assert "address=" in first
     (reading,) = [line for line in lines if "msg=reading" in line]
     for part in (
         f'pages="dcgm:127.0.0.1:9 file:{page}"',
@@ -462,11 +429,8 @@ def test_the_log_begins_with_the_places_that_will_be_read(tmp_path: Path) -> Non
 def test_the_cluster_role_as_a_process_takes_a_changed_file_over(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("cluster:\n  node: [gone=http://127.0.0.1:1]\n  interval: 200ms\n")
-    command = [*PROGRAM, "cluster", f"--config.file={path}", "--web.listen-address=127.0.0.1:0", "--log.level=debug"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr
-        address = next(found[1] for line in process.stderr if (found := re.search(r"address=(\S+)", line)))
+    words = ("cluster", f"--config.file={path}", "--log.level=debug")
+    with listening(*words, log=tmp_path / "log") as (process, address):
 
         def nodes() -> dict[str, str]:
             with urllib.request.urlopen(f"http://{address}/debug/nodes", timeout=30) as answer:
@@ -478,10 +442,7 @@ def test_the_cluster_role_as_a_process_takes_a_changed_file_over(tmp_path: Path)
         path.write_text("cluster:\n  node: [other=http://127.0.0.1:2]\n")
         wait_until(lambda: nodes() == {"other": "refused"})
         process.send_signal(signal.SIGTERM)
-        _, rest = process.communicate(timeout=30)
-        assert process.returncode == 0
-        assert "configuration reloaded" in rest
-        assert "Traceback" not in rest
-    finally:
-        process.kill()
-        process.communicate()
+        assert process.join(30) == 0
+    log = (tmp_path / "log").read_text()
+    assert "configuration reloaded" in log
+    assert "Traceback" not in log
