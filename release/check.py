@@ -158,7 +158,8 @@ def environment(release: Release) -> Iterator[tuple[Path, list[str | Path]]]:
         (packages,) = venv.glob("lib/python3*/site-packages")
         (packages / "libraries.pth").write_text(f"{release.libraries.resolve()}\n")
         pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "-q"]
-        yield venv / "bin", [*pip, "--no-deps", "--no-index", "--ignore-installed"]
+        # what is not imported need not be compiled
+        yield venv / "bin", [*pip, "--no-deps", "--no-index", "--ignore-installed", "--no-compile"]
 
 
 def plain(bin_folder: Path) -> dict[str, str]:

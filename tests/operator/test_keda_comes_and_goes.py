@@ -184,7 +184,7 @@ EVENTS: list[Callable[[Namespace], object]] = [
 
 
 # issue 14, "Must show" 1 and 2
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.booleans(), st.booleans(), st.lists(st.sampled_from(EVENTS), max_size=14))
 def test_in_the_end_there_is_the_right_object_and_never_both(
     keda: bool, collects: bool, events: list[Callable[[Namespace], object]]

@@ -6,7 +6,7 @@ from typing import Any, get_args, get_type_hints
 
 import kubernetes_validate
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.operator.objects.resources import (
@@ -228,6 +228,7 @@ def test_what_is_valid_is_read(kind: str, spec: Object) -> None:
         assert (getattr(read, declared.name) == default) is not is_given
 
 
+@settings(max_examples=40)
 @given(VALID)
 def test_whatever_the_schema_takes_is_read(spec: Object) -> None:
     item = custom_resource("GPUExporter", spec)

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.operator.autoscalers.autoscaler_status import Decision, decision
@@ -281,6 +281,7 @@ class TestTrouble:
         assert len(str(found.trouble)) < 2000
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_odd_statuses_and_events_break_nothing(data: st.DataObject) -> None:
     """Events are made by anybody, and other controllers may write these statuses."""

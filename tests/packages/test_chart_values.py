@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import jsonschema
@@ -58,11 +59,17 @@ def test_every_value_has_an_example() -> None:
     assert list(EXAMPLES) == PATHS
 
 
+@cache
+def texts_without(context: str) -> dict[str, str]:
+    """What the chart makes of what stands around a value: many values have the same."""
+    return rendered_texts(json.loads(context))
+
+
 # issue 12, "Must show" 4
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_every_value_does_something(path: str) -> None:
     value, context = EXAMPLES[path]
-    assert rendered_texts(merged(context, at(path, value))) != rendered_texts(context)
+    assert rendered_texts(merged(context, at(path, value))) != texts_without(json.dumps(context))
 
 
 @pytest.mark.parametrize(

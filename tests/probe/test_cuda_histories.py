@@ -141,7 +141,7 @@ def fell(before: CudaUse, now: CudaUse) -> bool:
     return any(other[name] < size for name, size in one.items())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 25))
 def test_rows_say_what_all_their_processes_counted_and_nothing_ever_falls(seed: int, steps: int) -> None:
     world, ledger = World(Random(seed)), CudaLedger()

@@ -327,7 +327,7 @@ def test_any_bytes(content: bytes, with_header: bool) -> None:
 
 
 @pytest.mark.real
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_file(library: Path, data: st.DataObject) -> None:
     """Bytes where the file says what is where are changed: the one exception or offsets within the file."""

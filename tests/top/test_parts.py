@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -84,6 +84,7 @@ def test_keys(pieces: list[bytes], keys: list[str]) -> None:
         assert [*found, *reader.flush()] == keys
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.sampled_from([*"umwtnigrph? /q", "up", "down", "page down", "end", "escape", "enter", "backspace", "x"])

@@ -219,7 +219,7 @@ def large(simulated: SimulatedNode) -> bytes:
     gpus = [gpu.uuid for gpu in simulated.world.gpus]
     page = b"".join(
         b'family_%d{UUID="%b",modelName="NVIDIA H100 80GB HBM3"} %d\n' % (number, uuid.encode(), number)
-        for number in range(4 * PIECE_BYTES // 300)
+        for number in range(2 * PIECE_BYTES // 300)
         for uuid in gpus
     )
     simulated.dcgm.failure = lambda _: web.Response(body=page)
@@ -252,7 +252,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off(
 ) -> None:
     monkeypatch.setattr(guard, "WRITE_SECONDS", 0.4)
     # more than a socket's buffers take
-    rows = b"".join(b'a{UUID="GPU-1",row="%d",text="%b"} 1\n' % (row, b"x" * 1000) for row in range(12_000))
+    rows = b"".join(b'a{UUID="GPU-1",row="%d",text="%b"} 1\n' % (row, b"x" * 8000) for row in range(1_500))
     simulated.dcgm.failure = lambda _: web.Response(body=rows)
     exporter = await start(dcgm_max_bytes=str(len(rows)))
     host, port = exporter.base.removeprefix("http://").split(":")

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.model.driver import DeviceFile, Host
@@ -49,6 +49,7 @@ def test_the_drivers_version(line: str, version: str) -> None:
     assert version_in(f"{line}\n{GCC}") == version
 
 
+@settings(max_examples=40)
 @given(st.text(st.sampled_from('NVRM version: Kernel Module 5.3"\n\\ß'), max_size=200) | st.text())
 def test_whatever_stands_there_the_version_is_digits_and_dots(text: str) -> None:
     for said in (text, f"NVRM version: NVIDIA Kernel Module {text}"):
@@ -109,7 +110,7 @@ async def test_who_asks_for_the_device_files_does_not_wait_for_long(
 async def test_the_machine_is_on_metrics(simulated: SimulatedNode, tmp_path: Path) -> None:
     given = {"kubelet_socket": str(simulated.socket), "dcgm_url": simulated.url}
     kernel = f'kernel="{platform.release()}",architecture="{platform.machine()}"'
-    for root, settings, said in (
+    for root, more, said in (
         (simulated.root, {}, f'vendor="nvidia",driver_version="580.105.08",gpus="4",{kernel}'),
         (simulated.root, {"inventory": "off"}, f'vendor="nvidia",driver_version="580.105.08",gpus="0",{kernel}'),
         # a machine without a driver, whose GPUs somebody names
@@ -120,7 +121,7 @@ async def test_the_machine_is_on_metrics(simulated: SimulatedNode, tmp_path: Pat
         ),
         (tmp_path, {}, None),
     ):
-        async with running(config_of(**given, **settings, root=str(root))) as exporter:
+        async with running(config_of(**given, **more, root=str(root))) as exporter:
             samples = [
                 line
                 for line in (await exporter.get("/metrics"))[1].splitlines()
