@@ -149,7 +149,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
             "node_name": name,
             # no pod has it: workloads are called by their controllers, and are labels of the accounts
             "workload_labels": "example.com/workload",
-            "accounting_interval": "250ms",
+            "accounting_interval": "1s",
             **settings,
         }
         return await stack.enter_async_context(running(config_of(**given)))

@@ -21,9 +21,12 @@ from pathlib import Path
 
 import aiohttp
 
+from exporter.cli.main import run
 from exporter.outputs.families import accounts
+from tests.support.forked import Forked
 from tests.support.places import ROOT
 from tests.support.simulated import SimulatedNode
+from tests.support.waiting import until
 
 KILLS = int(os.environ.get("KILLS", "4"))
 INTERVAL_SECONDS = 0.2
@@ -79,31 +82,23 @@ async def scrape(session: aiohttp.ClientSession, base: str) -> Shown | None:
 
 
 @asynccontextmanager
-async def exporter(simulated: SimulatedNode, state: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def exporter(simulated: SimulatedNode, folder: Path, number: int) -> AsyncIterator[tuple[Forked, str]]:
     """The program as it is started on a node; whoever has it kills it."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "exporter", "serve", "--web.listen-address=127.0.0.1:0"),
+    log = folder / f"log-{number}"
+    words = [
+        *("serve", "--web.listen-address=127.0.0.1:0"),
         f"--kubelet.socket={simulated.socket}",
         f"--dcgm.url={simulated.url}",
         f"--accounting.interval={INTERVAL_SECONDS:g}s",
-        f"--accounting.state={state}",
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr
-    log = b""
+        f"--accounting.state={folder / 'state'}",
+    ]
+    process = Forked(run, words, log)
     try:
-        while b"listening" not in (line := await process.stderr.readline()):
-            assert line, log
-            log += line
-        assert b"set aside" not in log
-        found = re.search(rb"address=(\S+)", line)
-        assert found
-        drain = asyncio.create_task(process.stderr.read())
-        yield process, f"http://{found[1].decode()}"
-        await drain
+        (address,) = await until(lambda: re.findall(r"listening.* address=(\S+) ", log.read_text()), why=log.read_text)
+        yield process, f"http://{address}"
+        assert "set aside" not in log.read_text()
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
+        process.kill()
         await process.wait()
 
 
@@ -111,11 +106,11 @@ async def exporter(simulated: SimulatedNode, state: Path) -> AsyncIterator[tuple
 async def test_the_real_program_killed_repeatedly_loses_at_most_one_interval(
     simulated: SimulatedNode, tmp_path: Path
 ) -> None:
-    state, chance = tmp_path / "state", random.Random(1)
+    chance = random.Random(1)
     lives: list[list[Shown]] = []
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
-        for _ in range(KILLS + 1):
-            async with exporter(simulated, state) as (process, base):
+        for life in range(KILLS + 1):
+            async with exporter(simulated, tmp_path, life) as (process, base):
                 shown, lives_until = list[Shown](), time.monotonic() + chance.uniform(0.3, 1.0)
                 before = lives[-1][-1] if lives else None
                 resumed_seconds = before.held_seconds if before else 0.0
