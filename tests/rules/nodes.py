@@ -133,7 +133,7 @@ HISTORIES: Mapping[str, History] = {
             *_later({**_FAILING, **_OF_XID, **_held_by("pod-3")}, 30, 40),
             *_later({**_FAILING, **_held_by("pod-3")}, 50, 59),
             *_later(_FAILING, 65),
-            *_later({**_FAILING, **_held_by("next")}, 75, 95),
+            *_later({**_FAILING, **_held_by("next")}, 75),
         ],
     ),
     # its pod has ended with it; hours later nothing says any more why it is missing
@@ -146,7 +146,7 @@ HISTORIES: Mapping[str, History] = {
         moments=[
             *_later(_FAILING, 31, 40),
             *_later({**_FAILING, **_NVML_DOWN}, 46, 54),
-            *_later(_NVML_DOWN, 60, 95),
+            *_later(_NVML_DOWN, 60, 75),
         ],
     ),
     # nothing says why: it is not on dcgm-exporter's page any more
@@ -159,7 +159,7 @@ HISTORIES: Mapping[str, History] = {
         moments=[
             *_later({}, 29),
             *_later(_held_by("pod-3"), 32, 41),
-            *_later({"GpuGone": [_OF_GPU], **_held_by("pod-3")}, 42, 46, 61, 95),
+            *_later({"GpuGone": [_OF_GPU], **_held_by("pod-3")}, 42, 46, 61, 75),
         ],
         page="GpuGone",
     ),
@@ -173,7 +173,7 @@ HISTORIES: Mapping[str, History] = {
         moments=[
             *_later({}, 39),
             *_later({"GpuGone": [{"node": NODE}]}, 40, 46, 58),
-            *_later({"GpuGone": [{"node": NODE}], **_UNKNOWN}, 61, 95),
+            *_later({"GpuGone": [{"node": NODE}], **_UNKNOWN}, 61, 75),
         ],
         page="GpuGone",
     ),
@@ -188,7 +188,7 @@ HISTORIES: Mapping[str, History] = {
         moments=[
             *_later({}, 44),
             *_later({"PodGpuExporterDeviceUnmatched": [{"node": NODE, "instance": "n:9400"}]}, 46, 58),
-            *_later({"PodGpuExporterDeviceUnmatched": [{"node": NODE, "instance": "n:9400"}], **_UNKNOWN}, 61, 95),
+            *_later({"PodGpuExporterDeviceUnmatched": [{"node": NODE, "instance": "n:9400"}], **_UNKNOWN}, 61, 75),
         ],
         page="PodGpuExporterDeviceUnmatched",
     ),
@@ -203,7 +203,7 @@ HISTORIES: Mapping[str, History] = {
         moments=[
             *_later({**_FAILING, **_OF_XID, **_held_by("pod-3")}, 30, 33),
             *_later({**_FAILING, **_OF_XID, **_held_by("pod-3")}, 40),
-            *_later({**_FAILING, **_held_by("pod-3"), **_PAGE_TROUBLE}, 50, 90),
+            *_later({**_FAILING, **_held_by("pod-3"), **_PAGE_TROUBLE}, 50, 75),
         ],
     ),
     "with dcgm-exporter, and nobody says why": History(
@@ -223,7 +223,7 @@ HISTORIES: Mapping[str, History] = {
             *_later({}, 33),
             *_later({"PodGpuExporterNoGpuMetrics": [_OF_PAGE]}, 36, 44),
             *_later({"PodGpuExporterNoGpuMetrics": [_OF_PAGE], **_PAGE_TROUBLE}, 50, 58),
-            *_later({"PodGpuExporterNoGpuMetrics": [_OF_PAGE], **_PAGE_TROUBLE, **_UNKNOWN}, 61, 90),
+            *_later({"PodGpuExporterNoGpuMetrics": [_OF_PAGE], **_PAGE_TROUBLE, **_UNKNOWN}, 61, 75),
         ],
         page="PodGpuExporterNoGpuMetrics",
     ),
@@ -239,7 +239,7 @@ HISTORIES: Mapping[str, History] = {
             **verdict("gone", "_x40 1x90", reason="fell-off-bus", pod="b", instance="2", uuid=DEAD, index=3),
             _UNMATCHED.replace("no_sample", "mig_unresolved"): _AFTER.replace("1x", "2x"),
         },
-        moments=_later({**_FAILING, **_held_by("a", "b")}, 30, 39, 41, 60, 95),
+        moments=_later({**_FAILING, **_held_by("a", "b")}, 30, 39, 41, 60, 75),
     ),
     # its neighbours lose their NVLinks to it
     "and its neighbours see errors": History(
@@ -255,7 +255,7 @@ HISTORIES: Mapping[str, History] = {
                 )
             },
         },
-        moments=_later({**_FAILING, **_held_by("pod-3")}, 31, 50, 95),
+        moments=_later({**_FAILING, **_held_by("pod-3")}, 31, 50, 75),
     ),
     # four containers, of which one goes on using another GPU
     "shared by several": History(
@@ -270,7 +270,7 @@ HISTORIES: Mapping[str, History] = {
             _UNMATCHED: _AFTER.replace("1x", "4x"),
         },
         moments=[
-            *_later({**_FAILING, **_held_by(*"abcd")}, 50, 95),
+            *_later({**_FAILING, **_held_by(*"abcd")}, 50, 75),
         ],
     ),
     "with the whole node": History(
@@ -280,7 +280,7 @@ HISTORIES: Mapping[str, History] = {
             _PAGE_UP: _FALLS,
             f'pod_gpu_exporter_cluster_node_up{{node="{NODE}",instance="c:9400"}}': _FALLS,
         },
-        moments=_later({"PodGpuExporterDown": [_OF_OWN]}, 36, 60, 95),
+        moments=_later({"PodGpuExporterDown": [_OF_OWN]}, 36, 60, 75),
         page="PodGpuExporterDown",
     ),
 }

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.rules.cases import EXPORTER, GPU, Cases, Firing, Quiet
 from tests.rules.health_cases import HEALTH
@@ -146,6 +145,7 @@ def test_a_wrong_case_would_be_noticed(promtool: Path, tmp_path: Path) -> None:
     case = tmp_path / "test.yaml"
     wrong = block("PodGpuExporterDown", 0, EXPORTER["PodGpuExporterDown"][0])
     wrong["alert_rule_test"][0]["exp_alerts"][0]["exp_annotations"]["summary"] += "!"
-    case.write_text(yaml.safe_dump({"rule_files": [str(path) for path in FILES], "tests": [wrong]}))
+    write_needed(tmp_path / "rules.yaml", "PodGpuExporterDown")
+    case.write_text(json.dumps({"rule_files": [str(tmp_path / "rules.yaml")], "tests": [wrong]}))
     with pytest.raises(AssertionError, match="n:9400 does not answer!"):
         run(promtool, "test", "rules", case)
