@@ -134,9 +134,9 @@ class Served:
 
 
 @contextmanager
-def served(page: bytes, *settings: str) -> Iterator[Served]:
-    """The exporter with this page, and a kubelet that has given each of MOST_HELD of its GPUs to a pod."""
-    with tempfile.TemporaryDirectory() as folder, _kubelet(Path(folder)) as socket:
+def served(page: bytes, *settings: str, held: int = MOST_HELD) -> Iterator[Served]:
+    """The exporter with this page, and a kubelet that has given each of `held` of its GPUs to a pod."""
+    with tempfile.TemporaryDirectory() as folder, _kubelet(Path(folder), held) as socket:
         file = Path(folder) / "page.prom"
         file.write_bytes(page)
         # older, since a file that was written just now may not be whole
@@ -149,7 +149,7 @@ def served(page: bytes, *settings: str) -> Iterator[Served]:
 
 
 @contextmanager
-def _kubelet(folder: Path) -> Iterator[Path]:
+def _kubelet(folder: Path, held: int) -> Iterator[Path]:
     """The socket of a kubelet in a process of its own."""
     pods = [
         Pod(
@@ -157,7 +157,7 @@ def _kubelet(folder: Path) -> Iterator[Path]:
             name=f"train-{of}",
             containers=(Container(name="main", devices=(("nvidia.com/gpu", _uuid(of)),)),),
         )
-        for of in range(MOST_HELD)
+        for of in range(held)
     ]
     (folder / "control").write_text(json.dumps({"pods": pods_to_json(pods)}))
     socket = folder / "kubelet.sock"

@@ -9,6 +9,7 @@ Tests: tests/simulator/test_dynamic_mig.py.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,7 @@ def write_checkpoint(kubelet: Path, pods: Sequence[Pod]) -> None:
         _put(path, text)
 
 
+@cache  # thousands of lines, the same for each node
 def mig_minors() -> str:
     """The driver's list of MIG capabilities."""
     lines = ["config 1", "monitor 2"]

@@ -58,8 +58,11 @@ def what_other_tests_keep_is_no_garbage() -> Iterator[None]:
     ids=lambda of: getattr(of, "path", None),
 )
 def test_an_answer_about_20_000_containers_is_made_in_slices(output: Output[Any], shows: bytes) -> None:
-    runs = [slices_of(output) for _ in range(3)]
-    assert shows in b"".join(runs[0][1].pieces)
-    assert len(runs[0][0]) > 15
-    # in one of them, for others use this machine, too
-    assert min(max(seconds) / sum(seconds) for seconds, _ in runs) < 0.2
+    for _ in range(5):
+        seconds, answer = slices_of(output)
+        assert shows in b"".join(answer.pieces)
+        assert len(seconds) > 15
+        # in one of them, for others use this machine, too
+        if max(seconds) < 0.2 * sum(seconds):
+            return
+    pytest.fail(f"one slice of {len(seconds)} takes {max(seconds):.3f} of {sum(seconds):.3f} s")

@@ -160,11 +160,11 @@ async def test_a_kubelet_that_restarts_makes_no_row_flicker(
         await asyncio.sleep(0.2)
 
     await until(is_shown)
-    for _ in range(3):
+    for _ in range(2):
         restarting = asyncio.create_task(restart())
         while not restarting.done():
             assert await words(exporter) == expected
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
         await restarting
 
 

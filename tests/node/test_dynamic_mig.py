@@ -90,7 +90,7 @@ async def test_each_row_has_its_owner_as_gpus_are_cut_anew(stack: AsyncExitStack
     node = await node_of(stack)
     exporter = await exporter_of(stack, node)
     world, seen, lacking = node.world, set[Device](), 0
-    for number in range(20):
+    for number in range(12):
         if is_late and not number % 5:
             frozen = node.dcgm.page().encode()
             node.dcgm.failure = lambda _, body=frozen: web.Response(body=body)

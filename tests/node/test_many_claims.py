@@ -13,9 +13,9 @@ from exporter.simulator.dcgm_pages import FAMILIES
 from tests.support.exporter import config_of, running
 from tests.support.simulated import SimulatedNode, World
 
-WARM_UP, HALF_WAY, CLAIMS = 40, 140, 240
-# If every fourth of a hundred claims left an object, there would be more objects; if each one did, more bytes.
-MOST_OBJECTS, MOST_BYTES = 25, 2_000
+WARM_UP, HALF_WAY, CLAIMS = 40, 100, 160
+# If every fourth of sixty claims left an object, there would be more objects; if each one did, more bytes.
+MOST_OBJECTS, MOST_BYTES = 15, 1_200
 # Timers that were cancelled stay in the event loop for a while.
 OF_THE_LOOP = (asyncio.TimerHandle, contextvars.Context)
 

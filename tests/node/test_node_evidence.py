@@ -250,7 +250,7 @@ async def test_the_checkpoint_is_right_of_every_container_as_pods_come_and_go(ki
     index = {gpu.uuid: str(gpu.index) for gpu in node.world.gpus}
     try:
         async with running(config_of(**settings(node, resources=["nvidia.com/*", kind.resource]))) as exporter:
-            for step in range(20):
+            for step in range(10):
                 node.world.live()
                 if step % 3 == 0:
                     node.world.remake(next(pod for pod in node.world.pods if pod.devices))

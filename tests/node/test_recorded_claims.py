@@ -6,6 +6,7 @@ asked who holds which GPU.
 
 import json
 import os
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -144,12 +145,10 @@ async def replay(tmp_path: Path) -> AsyncIterator[Replay]:
 
 
 async def owners(exporter: Exporter) -> dict[str, list[str]]:
-    mapping = json.loads((await exporter.get("/debug/mapping"))[1])
-    return {
-        row["uuid"]: sorted(f"{owner['pod']}/{owner['container']}" for owner in row["owners"])
-        for row in mapping["seen"]
-        if row["owners"]
-    }
+    held: dict[str, list[str]] = {}
+    for uuid, pod, container in re.findall(r'UUID="(.+?)",pod="(.+?)",.*container="(.+?)"', await exporter.page()):
+        held.setdefault(uuid, []).append(f"{pod}/{container}")
+    return {uuid: sorted(holders) for uuid, holders in held.items()}
 
 
 # issue 18, lines 1 and 2

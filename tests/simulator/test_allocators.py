@@ -40,7 +40,7 @@ def time() -> Time:
     return Time()
 
 
-def lived(allocator: SimulatedAllocator, time: Time, *, steps: int = 80, gpus: int = 8) -> list[Pod]:
+def lived(allocator: SimulatedAllocator, time: Time, *, steps: int = 50, gpus: int = 8) -> list[Pod]:
     """All pods that an allocator has bound on a node while pods came and went, as the API server showed them."""
     world = World(gpus=gpus, allocator=allocator, clock=time, seed=3)
     pods: dict[str, Pod] = {}
@@ -61,7 +61,7 @@ def test_nothing_is_promised_twice_and_the_kubelet_gives_no_id_twice(
     kind: type[SimulatedAllocator], time: Time
 ) -> None:
     world = World(gpus=8, allocator=kind(), clock=time, seed=5)
-    for _ in range(75):
+    for _ in range(40):
         time.sleep(5)
         world.live()
         memory: defaultdict[str, float] = defaultdict(float)
@@ -85,7 +85,7 @@ def test_the_kubelet_picks_ids_of_any_gpu(kind: type[SimulatedAllocator], time: 
     world = World(gpus=8, allocator=allocator, clock=time, seed=5)
     gpu_of = {token: gpu.uuid for gpu in world.gpus for token in gpu.tokens}
     hits = []
-    for _ in range(60):
+    for _ in range(40):
         time.sleep(5)
         world.live()
         hits += [
@@ -297,7 +297,7 @@ def test_some_words_are_faulty_and_each_says_so(kind: type[SimulatedAllocator], 
     good.begin(world.gpus, tuple, time)
     faults: Counter[str] = Counter()
     uids = set()
-    for _ in range(150):
+    for _ in range(75):
         time.sleep(5)
         world.live()
         for pod in world.pods:

@@ -115,6 +115,8 @@ def test_what_is_typed_a_counter_never_falls(time: Time, speed: float) -> None:
             cut = next(gpu for gpu in world.gpus if gpu.instances)
             world.recut(cut, ("4g.40gb", "3g.40gb"))
             world.recut(world.gpus[-1], MIXED)
+        if moment % 2:
+            continue
         now = [counters(each.page()) for each in shown]
         for before, after in zip(last, now, strict=True):
             assert set(before) <= set(after)
@@ -131,7 +133,7 @@ def test_power_times_time_is_energy_to_the_digit(time: Time) -> None:
     world = World(gpus=4, shared=1, mig=1, seed=5, clock=time)
     dcgm = SimulatedDcgm(world, with_parents=True)
     wanted: dict[str, int] | None = None
-    for second in range(300):
+    for second in range(120):
         page = families(dcgm.page())
         energy = {labels: int(value) for labels, value in page[ENERGY].items()}
         wanted = wanted or energy
@@ -160,7 +162,7 @@ def test_five_gpus_draw_no_more_than_they_can(time: Time, speed: float) -> None:
 def test_what_is_seen_does_not_depend_on_who_looks(time: Time) -> None:
     worlds = [World(gpus=4, shared=1, mig=1, seed=9, clock=time) for _ in range(2)]
     often, seldom = (SimulatedDcgm(world, generation="4.8", counters="full") for world in worlds)
-    for moment in range(120):
+    for moment in range(80):
         time.sleep(1.37)
         often.page()
         if moment % 40 == 0:

@@ -135,7 +135,7 @@ def test_a_node_is_never_empty_and_pods_come_and_go(gpus: dict[str, int]) -> Non
     cluster = Cluster(1, seed=5, speed=10, **gpus)
     (world,) = cluster.worlds
     held, names = [], [{pod.uid for pod in world.pods}]
-    for _ in range(120):
+    for _ in range(60):
         cluster.live(60, apart=60)
         held.append(world.used_share)
         names.append({pod.uid for pod in world.pods})
@@ -194,6 +194,6 @@ def test_the_same_seed_makes_the_same_cluster(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("exporter.simulator.world.time", SimpleNamespace(time=lambda: 1_800_000_000.0))
     twins = [Cluster(5, seed=7, speed=10) for _ in range(2)]
     for twin in twins:
-        twin.live(1200, apart=20)
+        twin.live(600, apart=20)
     one, other = ([pod for world in twin.worlds for pod in world.pods] for twin in twins)
     assert one == other

@@ -107,7 +107,7 @@ def test_a_text_costs_no_more_than_its_length(part: str) -> None:
 
     # four times as much: sixteen times the time if it were as the square. A busy machine makes some of them slower.
     least = max(cost(10_000) for _ in range(2))
-    assert min(cost(40_000) for _ in range(3)) < 10 * least
+    assert any(cost(40_000) < 10 * least for _ in range(3))
 
 
 def test_common_words_in_the_places_of_names_are_replaced() -> None:

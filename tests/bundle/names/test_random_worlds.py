@@ -16,7 +16,7 @@ from exporter.model.snapshot import Snapshot
 from exporter.sources.kubelet.pod_resources import parse
 from tests.bundle.names.worlds import Made, bytes_of, outputs_of, snapshot_of, world_of
 
-WORLDS = int(os.environ.get("WORLDS", "25"))
+WORLDS = int(os.environ.get("WORLDS", "12"))
 
 
 @cache
