@@ -1,6 +1,7 @@
 """What somebody meets in the first minutes: the help, and a node exporter where there is no node."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,11 @@ from click.testing import CliRunner
 
 import exporter
 from exporter.cli.commands import COMMANDS
-from exporter.cli.main import commands
+from exporter.cli.main import commands, run
 from tests.support.command import run_here
+from tests.support.forked import Forked
 from tests.support.places import ROOT
-
-PROGRAM = [sys.executable, "-m", "exporter"]
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -38,7 +39,7 @@ def test_the_help_of_healthcheck_has_what_decides_where_it_asks() -> None:
 
 # issue 12, "First minutes"
 def test_serve_without_a_gpu_says_once_what_it_looked_for(tmp_path: Path) -> None:
-    log = log_of_serve(f"--kubelet.socket={tmp_path}/no/kubelet.sock", beats=3)
+    log = log_of_serve(tmp_path / "log", f"--kubelet.socket={tmp_path}/no/kubelet.sock", beats=3)
     (line,) = [line for line in log if "this does not look like a GPU node" in line]
     for part in (f"{tmp_path}/no does not exist", "127.0.0.1:1: nobody listens", "libnvidia-ml.so.1", "exporter demo."):
         assert part in line
@@ -50,24 +51,24 @@ def test_serve_without_a_gpu_says_once_what_it_looked_for(tmp_path: Path) -> Non
 def test_serve_offers_no_demo_where_a_source_answers(tmp_path: Path) -> None:
     page = tmp_path / "page.prom"
     page.write_text('DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 1\n')
-    log = log_of_serve(f"--kubelet.socket={tmp_path}/no/kubelet.sock", f"--dcgm.file={page}", beats=1)
+    sources = (f"--kubelet.socket={tmp_path}/no/kubelet.sock", f"--dcgm.file={page}")
+    log = log_of_serve(tmp_path / "log", *sources, beats=1)
     assert [line for line in log if "GPU node" in line] == []
 
 
-def log_of_serve(*arguments: str, beats: int) -> list[str]:
+def log_of_serve(log: Path, *arguments: str, beats: int) -> list[str]:
     """What it logs until it has looked so often by itself."""
-    command = [*PROGRAM, "serve", "--dcgm.url=http://127.0.0.1:1/metrics", "--accounting.interval=100ms"]
-    command += ["--web.listen-address=127.0.0.1:0", "--log.level=debug", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr
-        lines: list[str] = []
-        for line in process.stderr:
-            lines.append(line)
-            if sum("msg=read source=kubelet" in line for line in lines) > beats:
-                break
-        process.terminate()
-        lines += process.stderr.readlines()
-    return lines
+    words = ["serve", "--dcgm.url=http://127.0.0.1:1/metrics", "--accounting.interval=100ms"]
+    words += ["--web.listen-address=127.0.0.1:0", "--log.level=debug", *arguments]
+    process = Forked(run, words, log)
+    try:
+        wait_until(lambda: log.read_text().count("msg=read source=kubelet") > beats, why=log.read_text)
+        process.send_signal(signal.SIGTERM)
+        assert process.join(60) == 0
+    finally:
+        process.kill()
+        process.join()
+    return log.read_text().splitlines()
 
 
 # issue 26, "Less in the way": the image and the exporter's wheel have no simulator

@@ -20,6 +20,7 @@ import yaml
 
 from exporter.bundle import archive
 from exporter.bundle.recording import Recording
+from exporter.cli.main import run
 from exporter.config.settings import by_default as by_default_text
 from exporter.doctor import asked_exporter, bundling
 from exporter.doctor import command as doctor_command
@@ -28,6 +29,7 @@ from exporter.doctor.running_settings import RunningExporter
 from exporter.errors import ConfigError, ExporterError
 from tests.support.doctor_here import doctor_in_thread
 from tests.support.exporter import Start, config_of
+from tests.support.forked import Forked
 from tests.support.simulated import SimulatedNode, World
 from tests.support.waiting import until
 
@@ -207,20 +209,20 @@ async def test_what_is_unsafe_is_off_and_told(node: SimulatedNode, tmp_path: Pat
 
 async def test_ctrl_c_ends_the_looks_and_keeps_what_there_is(node: SimulatedNode, tmp_path: Path) -> None:
     to = tmp_path / "bundle.tar.gz"
-    words = [sys.executable, "-m", "exporter", "doctor", f"--bundle={to}", "--plain", "--for=10m", *flags_of(node)]
-    process = subprocess.Popen([*words, "--web.listen-address=127.0.0.1:1"], stdout=subprocess.PIPE)
+    log = tmp_path / "log"
+    words = ["doctor", f"--bundle={to}", "--plain", "--for=10m", *flags_of(node), "--web.listen-address=127.0.0.1:1"]
+    process = Forked(run, words, log)
     try:
-        assert process.stdout is not None
-        first = await asyncio.to_thread(process.stdout.readline)
-        assert b"for 600 s" in first
+        await until(lambda: "for 600 s" in log.read_text(), why=log.read_text)
         asked = node.kubelet.calls
         await until(lambda: node.kubelet.calls > asked)
         process.send_signal(signal.SIGINT)
-        rest, _ = await asyncio.to_thread(process.communicate)
+        await process.wait()
     finally:
         process.kill()
-    assert b"Wrote the bundle" in rest
-    assert process.returncode == (0 if b"The main job works" in rest else 1)
+    words_of_doctor = log.read_text()
+    assert "Wrote the bundle" in words_of_doctor
+    assert process.returncode == (0 if "The main job works" in words_of_doctor else 1)
     assert archive.read(to).moments
 
 
