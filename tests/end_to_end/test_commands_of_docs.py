@@ -49,7 +49,7 @@ LACKS = {
 SERVES = {
     f"{PROGRAM} demo --nodes 5": ("/container/metrics", r'"node_name":'),
     f"{PROGRAM} cluster --cluster.prometheus": ("/container/metrics", r'"node_name":'),
-    f"{PROGRAM} serve --dcgm.file": ("/gpu/metrics", r'pod_name="[a-z0-9-]+"'),
+    f"{PROGRAM} serve --dcgm.file": ("/gpu/metrics", r'dcgm_gpu_health\{.*pod_name="[a-z0-9-]+"'),
     f"{PROGRAM} serve --dcgm.url http://127.0.0.1:5000/": ("/gpu/metrics", "AMD Instinct"),
     f"{PROGRAM} serve": PAGE_WITH_OWNERS,
     f"{PROGRAM} doctor --dcgm.url": ("", r"(?m)^ok +kubelet: answers"),
@@ -109,7 +109,9 @@ def set_up() -> list[Step]:
         Step(command=f"{demo} {GOES_ON}", shows="http://"),
         Step(command="curl -s localhost:9500/gpu/metrics", shows=OWNER),
         Step(command=f"cat demo.yaml; ln -s $(dirname $({socket})) /var/lib/kubelet/pod-resources", shows="kubelet"),
-        Step(command=f"curl -s $({page}) | tee dcgm/metrics /run/prometheus/dcgm.prom", shows="DCGM_FI_DEV"),
+        Step(command=f"curl -s $({page}) | tee dcgm/metrics", shows="DCGM_FI_DEV"),
+        # the file is an old exporter's
+        Step(command="sed s/DCGM_FI_DEV_XID_ERRORS/dcgm_xid_errors/ dcgm/metrics >/run/prometheus/dcgm.prom"),
         Step(command="python3 -m http.server 9401 -d dcgm " + GOES_ON),
         Step(command="cp amd.prom amd/metrics && python3 -m http.server 5000 -d amd " + GOES_ON),
         Step(command="prometheus --config.file=prometheus.yml --web.listen-address=:9090 " + GOES_ON, shows="ready"),
