@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import run_here
 from tests.support.components import free_port, real
 from tests.support.places import DATA
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -70,7 +71,7 @@ def scrape(url: str) -> str:
 
 def textfile(source: Path, drop: Path, *arguments: str, max_age_seconds: float = MAX_AGE_SECONDS) -> list[str]:
     return [
-        *(sys.executable, "-m", "exporter", "textfile", f"--output={drop}", f"--dcgm.file={source}"),
+        *("textfile", f"--output={drop}", f"--dcgm.file={source}"),
         *(f"--dcgm.file-max-age={max_age_seconds:g}s", f"--kubelet.socket={drop.parent}/none.sock", *arguments),
     ]
 
@@ -78,7 +79,8 @@ def textfile(source: Path, drop: Path, *arguments: str, max_age_seconds: float =
 def test_ten_updates_and_the_producers_death(tmp_path: Path, drop: Path, node_exporter: str) -> None:
     source = tmp_path / "dcgm.prom"
     put(source, 0)
-    process = subprocess.Popen(textfile(source, drop, "--interval=50ms"), stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "exporter", *textfile(source, drop, "--interval=50ms")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     temperature = re.compile(r'^dcgm_gpu_temp\{.*gpu="0".*\} (\d+)$', re.MULTILINE)
     samples = set()
     written = time.monotonic()
@@ -121,10 +123,10 @@ def test_once(tmp_path: Path, drop: Path) -> None:
     os.utime(source, (time.time() - 1, time.time() - 1))
     # the program may take longer to start than a file may be old in the other tests
     once = textfile(source, drop, "--once", max_age_seconds=60)
-    assert subprocess.run(once, check=False, stderr=subprocess.DEVNULL).returncode == 0
+    assert run_here(*once).returncode == 0
     assert "dcgm_gpu_temp{" in drop.read_text()
     source.unlink()
-    failed = subprocess.run(once, check=False, capture_output=True, text=True)
+    failed = run_here(*once)
     assert failed.returncode == 1
     assert "no GPU samples" in failed.stderr.splitlines()[-1]
     assert "dcgm_gpu_temp" not in drop.read_text()
@@ -139,8 +141,6 @@ def test_once(tmp_path: Path, drop: Path) -> None:
     ],
 )
 def test_wrong_arguments(tmp_path: Path, drop: Path, arguments: list[str], says: str) -> None:
-    ended = subprocess.run(
-        textfile(tmp_path / "dcgm.prom", drop, *arguments), check=False, capture_output=True, text=True, timeout=30
-    )
+    ended = run_here(*textfile(tmp_path / "dcgm.prom", drop, *arguments))
     assert ended.returncode in (1, 2)
     assert says in ended.stderr.splitlines()[-1]
