@@ -57,7 +57,7 @@ test: $(VENV)/installed-dev  ## every test but those of the image; first it fetc
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
-	@$(BIN)/python -m tests.support.side_by_side $(if $(ONCE_MORE),--once-more) $(BIN)/pytest -q $(RUNS) \
+	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -q $(RUNS) \
 		+ $(patsubst %,--ignore=%,$(OF_IMAGE) $(filter-out +,$(RUNS)))
 endif
 

@@ -3,34 +3,20 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support.side_by_side import AT_ONCE, MOST_ONCE_MORE
+from tests.support.side_by_side import AT_ONCE
 
 PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails(): raise AssertionError('broken')\n"
-FAILS_ONCE = """
-from pathlib import Path
-def test_fails_once():
-    before = Path(__file__).with_suffix(".before")
-    if not before.exists():
-        before.touch()
-        raise AssertionError("late")
-"""
-FAIL_IN_NUMBERS = f"""
-import pytest
-@pytest.mark.parametrize("number", range({MOST_ONCE_MORE + 1}))
-def test_fails(number): raise AssertionError("broken")
-"""
 SKIPPED = "import pytest\ndef test_skipped(): pytest.skip('not here')\n"
 BROKEN = "import nothing_of_that_name\n"
 SLOW = "import time\ndef test_slow(): time.sleep(0.3)\n"
 
 
-def _run(folder: Path, *sources: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+def _run(folder: Path, *sources: str) -> subprocess.CompletedProcess[str]:
     """Run each source as a pytest of its own."""
     (folder / "pytest.ini").write_text("[pytest]\n")
     files = []
@@ -40,7 +26,7 @@ def _run(folder: Path, *sources: str, options: Sequence[str] = ()) -> subprocess
         files += ["+", str(file)]
     pytest_alone = [sys.executable, "-m", "pytest", "-q", "-c", str(folder / "pytest.ini")]
     return subprocess.run(
-        [sys.executable, "-m", "tests.support.side_by_side", *options, *pytest_alone, *files],
+        [sys.executable, "-m", "tests.support.side_by_side", *pytest_alone, *files],
         capture_output=True,
         text=True,
         check=False,
@@ -54,7 +40,6 @@ def _run(folder: Path, *sources: str, options: Sequence[str] = ()) -> subprocess
     [
         ((PASSES, PASSES, SKIPPED), 0, "2 passed, 0 failed, 1 skipped"),
         ((PASSES, FAILS), 1, "1 passed, 1 failed, 0 skipped"),
-        ((FAILS_ONCE, PASSES), 1, "1 passed, 1 failed, 0 skipped"),
         ((BROKEN, PASSES), 1, "1 passed, 1 failed, 0 skipped"),
         (("", PASSES), 0, "1 passed, 0 failed, 0 skipped"),
         (("",), 1, "0 passed, 0 failed, 0 skipped"),
@@ -63,23 +48,6 @@ def _run(folder: Path, *sources: str, options: Sequence[str] = ()) -> subprocess
 def test_each_failure_fails_the_whole(tmp_path: Path, sources: tuple[str, ...], code: int, counts: str) -> None:
     run = _run(tmp_path, *sources)
     assert (run.returncode, run.stdout.splitlines()[-1]) == (code, counts), run.stdout + run.stderr
-
-
-@pytest.mark.parametrize(
-    ("sources", "code", "counts", "tries"),
-    [
-        ((FAILS_ONCE, PASSES), 0, "2 passed, 0 failed, 0 skipped", 1),
-        ((FAILS_ONCE, FAILS), 1, "1 passed, 1 failed, 0 skipped", 2),
-        ((FAIL_IN_NUMBERS, PASSES), 1, f"1 passed, {MOST_ONCE_MORE + 1} failed, 0 skipped", 0),
-        ((BROKEN, PASSES), 1, "1 passed, 1 failed, 0 skipped", 0),
-    ],
-)
-def test_in_ci_what_failed_beside_others_is_run_once_more(
-    tmp_path: Path, sources: tuple[str, ...], code: int, counts: str, tries: int
-) -> None:
-    run = _run(tmp_path, *sources, options=["--once-more"])
-    shown = (run.returncode, run.stdout.splitlines()[-1], run.stdout.count("once more alone: "))
-    assert shown == (code, counts, tries), run.stdout + run.stderr
 
 
 def test_all_runs_count_and_the_slowest_test_comes_first(tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 A run is the command with the arguments after one `+`. Runs begin in their order, AT_ONCE at the same time. A run's
 output is shown when it ends. Then come the ten slowest tests of all runs, the time, and how many passed and failed.
-With `--once-more` before COMMAND, as CI has it, a few tests that failed are run once more, alone, and both are shown.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -26,8 +24,6 @@ second, works for as long as the test waits.
 SLOWEST = 10
 MOST_OF_A_NAME = 80
 ROOM_IN_MEMORY = 4 * 2**30
-MOST_ONCE_MORE = 4
-"""More failures than this in one run are no accident, and stay failures."""
 _CODE_WITHOUT_TESTS = 5
 
 
@@ -36,7 +32,6 @@ class Run:
     """One pytest that has been started."""
 
     name: str
-    command: list[str]
     process: subprocess.Popen[bytes]
     began: float
     """By the monotonic clock."""
@@ -77,9 +72,8 @@ class Total:
 def main(words: list[str]) -> int:
     """Run them. Returns the exit code: 1 where any run failed."""
     began, processors_before = time.monotonic(), _processor_ticks()
-    once_more = words[:1] == ["--once-more"]
     lists: list[list[str]] = [[]]
-    for word in words[once_more:]:
+    for word in words:
         if word == "+":
             lists.append([])
         else:
@@ -90,26 +84,8 @@ def main(words: list[str]) -> int:
         ended, total = _all_of(command, runs, Path(folder))
         # a selection (-k) may leave a run without a test
         failed = [run for run in ended if run.process.returncode not in (0, _CODE_WITHOUT_TESTS)]
-        if once_more:
-            failed = [run for run in failed if not _passes_alone(run, total)]
     _tell(total, time.monotonic() - began, _busy(processors_before, _processor_ticks()))
     return int(bool(failed) or not total.seconds)
-
-
-def _passes_alone(run: Run, total: Total) -> bool:
-    """Run what has failed once more, when all others have ended. Says whether all of it passed then."""
-    failures = run.folder / "cache/v/cache/lastfailed"
-    names = list(json.loads(failures.read_text())) if failures.exists() else []
-    if run.process.returncode != 1 or not 0 < len(names) <= MOST_ONCE_MORE:
-        return False
-    sys.stdout.write(f"\nFailed beside the others, now once more alone: {', '.join(names)}\n")
-    sys.stdout.flush()
-    again = [*run.command, "--last-failed", "--last-failed-no-failures", "none"]
-    passes = subprocess.run(again, check=False).returncode == 0
-    if passes:
-        total.failed -= len(names)
-        total.passed += len(names)
-    return passes
 
 
 def _memory() -> Path | None:
@@ -147,9 +123,8 @@ def _start(command: list[str], arguments: list[str], folder: Path) -> Run:
     output = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the program
     options = {"cache_dir": folder / "cache", "junit_logging": "no", "junit_family": "xunit1"}
     own = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    whole = [*command, *arguments, *own]
     process = subprocess.Popen(
-        [*whole, f"--junitxml={folder / 'report.xml'}"],
+        [*command, *arguments, *own, f"--junitxml={folder / 'report.xml'}"],
         stdout=output,
         stderr=subprocess.STDOUT,
         env={**os.environ, "TMPDIR": str(folder.parent)},
@@ -157,7 +132,7 @@ def _start(command: list[str], arguments: list[str], folder: Path) -> Run:
     name = " ".join(arguments)
     if len(name) > MOST_OF_A_NAME:
         name = f"{name[:MOST_OF_A_NAME]}…"
-    return Run(name, whole, process, time.monotonic(), output, folder)
+    return Run(name, process, time.monotonic(), output, folder)
 
 
 def _show(run: Run) -> None:
