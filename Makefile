@@ -33,23 +33,24 @@ check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, i
 		$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -q --quick + $(CHECKED) + $(HALF_OF_CHECK) || failed=1; \
 		wait $$lint || failed=1; cat $(CACHE)/lint.log; exit $$failed
 
-# A + begins the arguments of one pytest. The longest runs begin first; the last run has what no line names.
+# A + begins the arguments of one pytest. First comes what no line names, then the longest runs; the last ones are short, so
+# that no processor rests at the end.
 LONG := tests/end_to_end
 HALF_OF_LONG := $(wildcard $(LONG)/test_[a-h]*.py)
 HALF_OF_NODE := $(wildcard tests/node/test_[a-l]*.py)
 RUNS := + $(HALF_OF_LONG) \
 	+ $(filter-out $(HALF_OF_LONG),$(wildcard $(LONG)/test_*.py)) \
-	+ $(addprefix tests/,sources probe cuda allocated cluster hardware) \
 	+ $(addprefix tests/,accounts report simulator bundle) \
-	+ $(filter-out $(HALF_OF_NODE),$(wildcard tests/node/test_*.py)) \
-	+ $(addprefix tests/,cli doctor top web) \
-	+ $(HALF_OF_NODE) \
+	+ $(addprefix tests/,sources probe cuda allocated cluster hardware) \
 	+ tests/browser \
-	+ tests/faults \
+	+ $(filter-out $(HALF_OF_NODE),$(wildcard tests/node/test_*.py)) \
 	+ $(addprefix tests/,exposition fuzz outputs ownership) \
+	+ $(HALF_OF_NODE) \
+	+ $(addprefix tests/,cli doctor top web) \
 	+ tests/operator \
 	+ tests/rules \
-	+ tests/kubectl
+	+ tests/kubectl \
+	+ tests/faults
 OF_IMAGE := tests/image
 test: $(VENV)/installed-dev  ## every test but those of the image; first it fetches Prometheus and others into .cache
 	@tests/get-real-components $(CACHE)/real
@@ -57,8 +58,8 @@ test: $(VENV)/installed-dev  ## every test but those of the image; first it fetc
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
-	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -q $(RUNS) \
-		+ $(patsubst %,--ignore=%,$(OF_IMAGE) $(filter-out +,$(RUNS)))
+	@$(BIN)/python -m tests.support.side_by_side $(BIN)/pytest -q \
+		+ $(patsubst %,--ignore=%,$(OF_IMAGE) $(filter-out +,$(RUNS))) $(RUNS)
 endif
 
 # The tests that ask a Kubernetes API: whole folders, and elsewhere the files that know a real one (IS_REAL) or ask it alone
