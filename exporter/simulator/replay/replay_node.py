@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -239,7 +240,7 @@ class ReplayNode:
             "device-rules": (own_rules,) if own_rules else (),
             "dcgm.url": [self._place_of_page(page.name) for page in self._pages if not page.is_file],
             "dcgm.file": [self._place_of_page(page.name) for page in self._pages if page.is_file],
-            "nvml.mode": mode if self.has_nvml or not find_library("nvidia-ml") else ("off",),
+            "nvml.mode": mode if self.has_nvml or not _machine_has_nvml() else ("off",),
         }
 
     def _place_of_page(self, name: str) -> str:
@@ -312,3 +313,9 @@ def _stamp_of(record: str) -> int:
     fields = record.partition(";")[0].split(",")
     has_stamp = len(fields) > _STAMP_FIELD and _STAMP.fullmatch(fields[_STAMP_FIELD]) is not None
     return int(fields[_STAMP_FIELD]) if has_stamp else 0
+
+
+@cache
+def _machine_has_nvml() -> bool:
+    """Whether this machine has a library of its own. It is asked once, since ctypes starts three programs to find one."""
+    return find_library("nvidia-ml") is not None
