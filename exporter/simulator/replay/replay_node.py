@@ -317,5 +317,5 @@ def _stamp_of(record: str) -> int:
 
 @cache
 def _machine_has_nvml() -> bool:
-    """Whether this machine has a library of its own. It is asked once, since ctypes starts three programs to find one."""
+    """Whether this machine has a library of its own; asked once, since ctypes starts three programs to find one."""
     return find_library("nvidia-ml") is not None
