@@ -41,6 +41,7 @@ NODES: Mapping[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     # issue 28, churn-free series
     "gpu-node-6": ({"shared": 1, "mig": 1}, {"counters": "full"}, {"labels_owners": "off", "labels_pod_uid": "on"}),
 }
+SCRAPES_APART = "2s"
 METRICS = ("power_usage", "gpu_utilization", "framebuffer_used", "sm_active", "pod_gpu_processes")
 
 
@@ -67,7 +68,7 @@ class Nodes:
                 "cluster.prometheus": [self.server.base],
                 "cluster.interval": ["500ms"],
                 "cluster.timeout": ["5s"],
-                "cluster.max-age": ["6s"],
+                "cluster.max-age": ["12s"],
                 **{name.replace("_", ".", 1).replace("_", "-"): [text] for name, text in flags.items()},
             }
             assert self.enter
@@ -111,7 +112,7 @@ def jobs(targets: Mapping[str, str], prefix: str = "", **changes: Any) -> Iterat
             **job,
             **changes,
             "job_name": prefix + job["job_name"],
-            "scrape_interval": "1s",
+            "scrape_interval": SCRAPES_APART,
             "static_configs": [
                 {"targets": [target], "labels": {**OWN_LABELS, **labels, "node": node}}
                 for node, target in targets.items()
@@ -120,9 +121,11 @@ def jobs(targets: Mapping[str, str], prefix: str = "", **changes: Any) -> Iterat
 
 
 def quick_records(folder: Path) -> Path:
-    """The shipped recording rules, evaluated each second over a time that a test can wait for."""
+    """The shipped recording rules, evaluated as often as it scrapes over a time that a test can wait for."""
     text = (ROOT / "deploy" / "prometheus" / "rules" / "recording.yaml").read_text()
-    (folder / "recording.yaml").write_text(text.replace("interval: 1m", "interval: 1s").replace("[5m]", "[4s]"))
+    (folder / "recording.yaml").write_text(
+        text.replace("interval: 1m", f"interval: {SCRAPES_APART}").replace("[5m]", "[8s]")
+    )
     return folder / "recording.yaml"
 
 
@@ -163,7 +166,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     ]
     try:
         folder = tmp_path_factory.mktemp("prometheus")
-        with prometheus(folder, scraped, rule_files=[quick_records(folder)]) as server:
+        with prometheus(folder, scraped, SCRAPES_APART, rule_files=[quick_records(folder)]) as server:
             server.wait_for_scrapes(4 * len(targets))
             directly = background.run(stack.enter_async_context(running_cluster({"cluster.node": asked})))
             yield Nodes(background, server, directly, {}, exporters, worlds, enter=stack.enter_async_context)

@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 FILES = sorted((ROOT / "deploy" / "grafana").glob("*.json"), key=lambda path: (path.stem == "idle", path.stem))
 OF_A_PROGRAM, OF_A_DEAD_GPU = 31, 79  # XIDs
 DEMO = "demo"
+EACH = "each"  # all that a variable offers, one by one
 SPAN_SECONDS, STEP_SECONDS = 60.0, 5
 LINK, REPLAYS_AN_HOUR = 5, 36_000.0
 LATE_SECONDS = 120.0  # a busy machine's scrapes
@@ -65,18 +66,23 @@ class Watched:
                 chosen[name] = variable["query"]
             else:
                 query = filled(variable["query"]["query"], model, chosen, BUILTIN)
-                offered = self.offered(variable, query)
-                wanted = given.get(name, ALL if variable["includeAll"] else offered[0])
-                if wanted == "each":
-                    wanted = offered
-                chosen[name] = wanted if isinstance(wanted, str) else [*wanted]
-                if wanted != ALL:
-                    assert set([wanted] if isinstance(wanted, str) else wanted) <= set(offered), name
+                wanted = given.get(name, ())
+                offered = self.offered(variable, query, {wanted} if isinstance(wanted, str) else {*wanted})
+                if not wanted:
+                    wanted = ALL if variable["includeAll"] else offered[0]
+                chosen[name] = offered if wanted == EACH else wanted if isinstance(wanted, str) else [*wanted]
         return chosen
 
-    def offered(self, variable: Model, query: str) -> list[str]:
-        """What a variable offers. It offers nothing while a scrape is late."""
-        return wait_until(lambda: options(self.server, variable, query, SPAN_SECONDS), why=lambda: query)
+    def offered(self, variable: Model, query: str, wanted: Collection[str]) -> list[str]:
+        """What a variable offers, once that is something and what is wanted: a scrape may be late."""
+        offered: list[str] = []
+
+        def is_there() -> bool:
+            offered[:] = options(self.server, variable, query, SPAN_SECONDS)
+            return bool(offered) and {*wanted} <= {*offered, ALL, EACH}
+
+        wait_until(is_there, why=lambda: (query, wanted, offered))
+        return offered
 
     def rows(self, query: str, *, instant: bool) -> list[dict[str, str]]:
         """The labels of what a query answers with a number, about now or about a span."""
@@ -189,7 +195,7 @@ CHOICES: Mapping[str, Chosen] = {
     **{mode: {"cluster": mode} for mode in MODES},
     DEMO: {"cluster": DEMO},
     "all": {},
-    "some": {"cluster": list(MODES), "namespace": "each", "workload": "each", "node": NODE},
+    "some": {"cluster": list(MODES), "namespace": EACH, "workload": EACH, "node": NODE},
 }
 SHORTER = re.compile(r"\b(?:5m|1h|1d)\b")
 
