@@ -24,6 +24,8 @@ from tests.support.simulated import SimulatedNode, World
 
 pytestmark = pytest.mark.real
 
+SCRAPE_SECONDS = 3.0  # a hundred pages and more each time
+
 
 @dataclass
 class Scraped:
@@ -90,9 +92,9 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     with urllib.request.urlopen(f"{usual}/gpu/metrics", timeout=30) as answer:
         page = answer.read().decode()
     try:
-        with prometheus(tmp_path_factory.mktemp("prometheus"), jobs) as server:
+        with prometheus(tmp_path_factory.mktemp("prometheus"), jobs, f"{SCRAPE_SECONDS:g}s") as server:
             server.wait_for_scrapes(len(jobs))
-            server.stand_where_all_are_up()
+            server.stand_where_all_are_up(SCRAPE_SECONDS)
             yield Scraped(server, node, page, generated)
     finally:
         pages.shutdown()

@@ -17,6 +17,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 # what a discovery would say of the exporter's own pod
 OWN_LABELS = {"pod": "exporter-x", "namespace": "monitoring", "container": "exporter"}
+STORED_WITHIN_SECONDS = 1.0
 Answers = list[tuple[dict[str, str], float]]
 
 
@@ -63,14 +64,24 @@ class Prometheus:
 
         wait_until(are_scraped, seconds, lambda: f"Prometheus has scraped everything:\n{self._log.read_text()[-3000:]}")
 
-    def stand_where_all_are_up(self) -> None:
-        """Ask from now on about a moment at which every target is up: a busy machine is late for some scrapes."""
+    def stand_where_all_are_up(self, scrape_seconds: float = 1.0) -> None:
+        """Ask from now on about a moment at which every target is up: a busy machine is late for some scrapes.
+
+        A scrape is of the moment at which it began, and is stored when it has ended. So all that had begun then are
+        waited for: one takes at most `scrape_seconds`.
+        """
 
         def are_up() -> bool:
-            self.at_seconds = time.time()
             return all(value == 1.0 for _, value in self.query("up"))
 
-        wait_until(are_up, why=lambda: [labels for labels, value in self.query("up") if value != 1.0])
+        def were_up() -> bool:
+            self.at_seconds = time.time()
+            if not are_up():
+                return False
+            time.sleep(scrape_seconds + STORED_WITHIN_SECONDS)
+            return are_up()
+
+        wait_until(were_up, why=lambda: [labels for labels, value in self.query("up") if value != 1.0])
 
 
 @contextmanager
