@@ -132,9 +132,14 @@ async def differences_at(number: int, recording: Recording, root: str) -> Mappin
         for path in PAGES:
             text = outputs[path].decode().replace(root, "")
             again = in_recorded_words(replayed, look.outputs[path])
-            one, other = (findings_in(of) if path == REPORT else without_times(of) for of in (text, again))
-            differences[path] = _difference(str(one), str(other))
+            one, other = (_findings(of) if path == REPORT else without_times(of) for of in (text, again))
+            differences[path] = _difference(one, other)
     return differences
+
+
+def _findings(text: str) -> str:
+    """Each finding of a report on a line of its own."""
+    return "\n".join(map(str, findings_in(text)))
 
 
 def _difference(recorded: str, replayed: str) -> Sequence[str]:
