@@ -24,7 +24,7 @@ run: $(VENV)/installed  ## a simulated GPU node with the exporter in front of it
 # The tests of what decides wait for nobody. They try the same random examples each time: a hundred of each history, and a
 # fifth of the others. Lint runs beside them, and its output comes after theirs.
 PURE := $(wildcard $(addprefix tests/,accounts dcgm dividing exposition model outputs ownership report usage))
-HALF_OF_CHECK := tests/accounts tests/dividing
+HALF_OF_CHECK := $(addprefix tests/,accounts dividing ownership usage)
 CHECKED := $(filter-out $(HALF_OF_CHECK),$(PURE)) $(addprefix tests/repository/test_,sizes.py tests.py mutants.py) \
 	$(addprefix --ignore=,tests/report/test_command.py $(filter-out %/test_selectors.py,$(wildcard tests/report/history/test_*.py)))
 check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, in a minute: before each commit
