@@ -296,6 +296,9 @@ def test_a_process_that_computes_and_draws_counts_once() -> None:
     assert result.uses[WHOLE, A] == use(GIB, 0.25, 1)
     (merged,) = each_once([on(WHOLE, 11), on(WHOLE, 11, kind="graphics")])
     assert merged.kinds == {"compute", "graphics"}
+    # what grew between two lists of the driver
+    (merged,) = each_once([on(WHOLE, 11, GIB, 0.25), on(WHOLE, 11, 2 * GIB, 0.5, "graphics")])
+    assert (merged.memory_bytes, merged.sm_ratio) == (2 * GIB, 0.5)
 
 
 def test_a_process_on_an_instance_does_not_count_for_the_gpu_as_well() -> None:

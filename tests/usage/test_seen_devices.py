@@ -100,6 +100,14 @@ def test_other_ids_are_those_of_another_pod() -> None:
     assert node.look((3, OTHER), ids=anew, known=table((A, 1), (A, 3))) == {A: {OTHER}}
 
 
+def test_other_ids_end_a_pod_whose_links_came_and_went() -> None:
+    node = Node()
+    node.look((1, WHOLE))
+    node.look(known=table((B, 2)))
+    anew = {**IDS, A: frozenset({"token-7"})}
+    assert node.look((1, WHOLE), ids=anew) == {}
+
+
 def test_a_new_pod_that_is_seen_before_its_ids_keeps_what_was_seen() -> None:
     node = Node()
     node.look((1, WHOLE))
