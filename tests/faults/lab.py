@@ -46,8 +46,9 @@ Owned = frozenset[Owner]
 @cache  # all scrapes of all labs have the same few hundred
 def of_series(series: str) -> tuple[str, Owner | None]:
     """A series without what says whose it is ("" if it is not of a GPU), and who owns which device by it."""
+    without_owner = "" if series.startswith(NOT_GPU) else OWNER.sub("", series)
     match = OWNED.match(series)
-    return "" if series.startswith(NOT_GPU) else OWNER.sub("", series), match and match.groups()  # type: ignore[return-value]  # four groups
+    return without_owner, (match[1], match[2], match[3], match[4]) if match else None
 
 
 @dataclass(frozen=True)

@@ -144,9 +144,12 @@ async def replay(tmp_path: Path) -> AsyncIterator[Replay]:
     await made.kubelet.stop()
 
 
+HELD = re.compile(r'UUID="([^"]+)",pod="([^"]+)",.*container="([^"]+)"')
+
+
 async def owners(exporter: Exporter) -> dict[str, list[str]]:
     held: dict[str, list[str]] = {}
-    for uuid, pod, container in re.findall(r'UUID="(.+?)",pod="(.+?)",.*container="(.+?)"', await exporter.page()):
+    for uuid, pod, container in HELD.findall(await exporter.page()):
         held.setdefault(uuid, []).append(f"{pod}/{container}")
     return {uuid: sorted(holders) for uuid, holders in held.items()}
 

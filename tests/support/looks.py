@@ -162,7 +162,7 @@ class Looks:
         self, seconds: float, page: str | None, held: Held | None = None, ends: Ends | None = None, **more: object
     ) -> "Looks":
         """Note a look; `ends` are the last ends of containers, None without pods."""
-        return self.note(seconds, self.snapshot(page, held, **more), ends)  # type: ignore[arg-type]
+        return self.note(seconds, self.snapshot(page, held, **more), ends)  # type: ignore[arg-type]  # more is what snapshot() takes
 
     def note(self, seconds: float, snapshot: Snapshot, ends: Ends | None = None) -> "Looks":
         """Note what was looked at."""
