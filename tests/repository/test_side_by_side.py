@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.side_by_side import AT_ONCE
+from tests.support.side_by_side import AT_ONCE, MOST_AT_ONCE, how_many
 
 PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails(): raise AssertionError('broken')\n"
@@ -51,7 +51,7 @@ def test_each_failure_fails_the_whole(tmp_path: Path, sources: tuple[str, ...], 
 
 
 def test_all_runs_count_and_the_slowest_test_comes_first(tmp_path: Path) -> None:
-    many = AT_ONCE + 1
+    many = MOST_AT_ONCE + 1
     run = _run(tmp_path, SLOW, *[PASSES] * many)
     lines = run.stdout.splitlines()
     assert lines[-1] == f"{many + 1} passed, 0 failed, 0 skipped", run.stdout + run.stderr
@@ -59,3 +59,17 @@ def test_all_runs_count_and_the_slowest_test_comes_first(tmp_path: Path) -> None
     assert slowest[0].endswith("test_0.py::test_slow"), slowest
     assert float(slowest[0].split()[0]) >= 0.3
     assert " min " in lines[-2]
+
+
+@pytest.mark.parametrize(
+    ("running", "busy", "at_once"),
+    [
+        (AT_ONCE, 0.99, AT_ONCE),
+        (AT_ONCE, 0.5, AT_ONCE + 1),
+        (MOST_AT_ONCE, 0.5, MOST_AT_ONCE),
+        (MOST_AT_ONCE, 0.99, AT_ONCE),
+        (1, 0.1, AT_ONCE),
+    ],
+)
+def test_more_runs_begin_while_the_processors_rest(running: int, busy: float, at_once: int) -> None:
+    assert how_many(running, busy) == at_once

@@ -1,7 +1,8 @@
 """pytest several times, side by side: `python -m tests.support.side_by_side COMMAND… + MORE… + MORE…`.
 
-A run is the command with the arguments after one `+`. Runs begin in their order, AT_ONCE at the same time. A run's
-output is shown when it ends. Then come the ten slowest tests of all runs, the time, and how many passed and failed.
+A run is the command with the arguments after one `+`. Runs begin in their order, AT_ONCE at the same time, and more
+while the processors rest. A run's output is shown when it ends. Then come the ten slowest tests of all runs, the time,
+and how many passed and failed.
 """
 
 import os
@@ -16,11 +17,17 @@ from pathlib import Path
 from typing import IO
 
 AT_ONCE = 2 * (os.cpu_count() or 1)
-"""Two for each processor: tests wait for half of their time, for a program or a peer.
+"""Two for each processor: tests wait for half of their time, for a program or a peer."""
+MOST_AT_ONCE = 3 * (os.cpu_count() or 1)
+"""A third for each processor, while they rest: a quick machine waits for more of the time.
 
-With three no processor rests, and all takes longer: what a test has started, such as a Prometheus that scrapes each
-second, works for as long as the test waits.
+On a slow one all takes longer with three: what a test has started, such as a Prometheus that scrapes each second, works
+for as long as the test waits.
 """
+BUSY = 0.8
+"""Processors that worked for less of the time rest."""
+SECONDS_OF_A_LOOK = 5
+SECONDS_BETWEEN_POLLS = 0.05
 SLOWEST = 10
 MOST_OF_A_NAME = 80
 ROOM_IN_MEMORY = 4 * 2**30
@@ -105,17 +112,28 @@ def _all_of(command: list[str], runs: list[list[str]], folder: Path) -> tuple[li
     started: list[Run] = []
     ended: list[Run] = []
     total = Total()
+    at_once, looked, ticks = AT_ONCE, time.monotonic(), _processor_ticks()
     while waiting or started:
-        while waiting and len(started) < AT_ONCE:
+        if time.monotonic() - looked > SECONDS_OF_A_LOOK:
+            ticks_before, looked, ticks = ticks, time.monotonic(), _processor_ticks()
+            at_once = how_many(len(started), _busy(ticks_before, ticks))
+        while waiting and len(started) < at_once:
             number, arguments = waiting.pop(0)
             started.append(_start(command, arguments, folder / str(number)))
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        time.sleep(SECONDS_BETWEEN_POLLS)
         for run in [run for run in started if run.process.poll() is not None]:
             started.remove(run)
             ended.append(run)
             _show(run)
             total.add(run.report)
     return ended, total
+
+
+def how_many(running: int, busy: float) -> int:
+    """How many may run at once, where `running` did so, and the processors worked for the share `busy` of the time."""
+    if busy >= BUSY:
+        return AT_ONCE
+    return min(max(AT_ONCE, running + 1), MOST_AT_ONCE)
 
 
 def _start(command: list[str], arguments: list[str], folder: Path) -> Run:
