@@ -183,6 +183,7 @@ IDLE = use(GIB, 0.0, 1)
         pytest.param((), 0.08, use(0, 0.0, 0), use(0, 0.0, 0), id="hardly anything runs"),
         pytest.param((), 0.1, NOT_KNOWN, NOT_KNOWN, id="a tenth of the time is more than that"),
         pytest.param((), None, NOT_KNOWN, NOT_KNOWN, id="NVML says nothing at all"),
+        pytest.param((on(WHOLE, 11),), None, use(GIB, 0.25, 1), use(0, 0.0, 0), id="it says only one process"),
         pytest.param((on(WHOLE, 77, 0, 0.8),), 0.85, NOT_KNOWN, NOT_KNOWN, id="pids of another namespace"),
         pytest.param((on(WHOLE, 11),), 0.85, use(GIB, 0.25, 1), NOT_KNOWN, id="it lists one of two"),
         pytest.param((on(WHOLE, 11, GIB, 0.5),), 0.85, use(GIB, 0.5, 1), use(0, 0.0, 0), id="one has most of it"),
@@ -319,6 +320,12 @@ def test_an_unnamed_instance_is_the_only_one_that_the_container_holds() -> None:
         (TWO, B): use(0, 0.0, 0),
     }
     assert [other.reason for other in result.unowned] == ["unknown_instance"]
+
+
+def test_a_process_on_anothers_instance_leaves_the_owners_own_idle() -> None:
+    result = measured(reading(on(ONE, 31)), owners({ONE: (B,), TWO: (C,)}))
+    assert result.uses == {(ONE, B): use(0, 0.0, 0), (TWO, C): use(0, 0.0, 0)}
+    assert [(other.reason, other.owner) for other in result.unowned] == [("not_assigned", C)]
 
 
 def test_instances_of_a_gpu_that_is_held_as_a_whole_count_for_the_gpu() -> None:
