@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from exporter.model.devices import DeviceKey
 from exporter.model.driver import GpuProcess
@@ -41,11 +42,14 @@ class Node:
         known: Containers = BOTH,
         ids: dict[Owner, frozenset[str]] = IDS,
         started_at: float = 1.0,
+        uids: Mapping[int, str] = MappingProxyType({}),
     ) -> dict[Owner, set[DeviceKey]]:
         """The devices by container, after a look at the processes of pods with these numbers."""
         by_pid = {
             pid: Process(
-                pid=pid, started_at=started_at, place=ProcessPlace(container_id=id_of(pod), pod_uid=uid_of(pod))
+                pid=pid,
+                started_at=started_at,
+                place=ProcessPlace(container_id=id_of(pod), pod_uid=uids.get(pod, uid_of(pod))),
             )
             for pid, (pod, _) in enumerate(processes, start=100)
         }
@@ -90,6 +94,18 @@ def test_a_pod_that_is_made_anew_begins_with_nothing() -> None:
     assert node.look((3, OTHER), known=table((A, 1), (A, 3))) == {A: {OTHER}}
     assert node.look((1, WHOLE), (3, OTHER), known=table((A, 1), (A, 3))) == {A: {OTHER}}
     assert node.look(known=table((A, 3))) == {A: {OTHER}}
+
+
+def test_a_static_pod_whose_uid_another_table_tells_later_is_no_newer_one() -> None:
+    node = Node()
+    uid = uid_of(1).replace("-", "")
+    old = table((A, 3)).by_id
+    api, links = (
+        Containers(by_id={**old, id_of(1): (NamedContainer(container_id=id_of(1), owner=A, pod_uid=of_pod),)})
+        for of_pod in ("", uid)
+    )
+    assert node.look((1, WHOLE), known=api, uids={1: uid}) == {A: {WHOLE}}
+    assert node.look(known=links) == {A: {WHOLE}}
 
 
 def test_other_ids_are_those_of_another_pod() -> None:
