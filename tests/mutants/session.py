@@ -82,6 +82,7 @@ class _Session:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             return True
+        gc.unfreeze()  # tests/conftest.py has frozen the functions, and the collector lists no frozen object
         functions = _functions_of({change.path for change in self.changes})
         gc.collect()
         gc.freeze()  # else the collector would look at all objects in each fork, and so copy them
