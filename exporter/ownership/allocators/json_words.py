@@ -148,9 +148,9 @@ def with_mig_instances(written: Said, text: str) -> Said:
         position = _whole(fields.get("containerIndex"), f"{where}, containerIndex")
         place = places[position] if position < len(places) else []
         index = _whole(fields.get("deviceIndex"), f"{where}, deviceIndex")
-        gpu = fields.get("gpuUUID")
-        if index >= len(place) or not isinstance(gpu, str) or place[index].ref.uuid != gpu:
-            raise Unreadable(f"{where} is on {shown(str(gpu))}, and the allocation has no such device at its place")
+        gpu = str(fields.get("gpuUUID"))
+        if index >= len(place) or place[index].ref.uuid != gpu:
+            raise Unreadable(f"{where} is on {shown(gpu)}, and the allocation has no such device at its place")
         if fields.get("gpuInstanceID") is None:
             raise Unreadable(f"{where} is not cut yet")
         instance_id = _whole(fields["gpuInstanceID"], f"{where}, gpuInstanceID")
@@ -183,7 +183,7 @@ def _mapping(value: object, where: str) -> Mapping[str, object]:
 def _whole(value: object, where: str) -> int:
     """A small whole number, as a number or as text. Raises Unreadable: it is none."""
     text = value if isinstance(value, str) else str(value) if isinstance(value, int) else ""
-    if isinstance(value, bool) or not _NUMBER.fullmatch(text):
+    if not _NUMBER.fullmatch(text):
         raise Unreadable(f"{where}: {shown(str(value))} is no whole number")
     return int(text)
 

@@ -46,6 +46,10 @@ def given(text: str, spelt: str, key: str = HAMI) -> dict[str, list[tuple[str, f
         (f"{A},NVIDIA,1,2:;", "i|M", {"M": [(A, 1, 2)]}),
         (f"{A},NVIDIA,1,2:;{B},NVIDIA,3,4:;", "I|M", {"I": [(A, 1, 2)], "M": [(B, 3, 4)]}),
         (f"{A},NVIDIA,1,2:;{B},NVIDIA,3,4:;", "i|MN", {"M": [(A, 1, 2)], "N": [(B, 3, 4)]}),
+        (f"{A},NVIDIA,10485760,1000:;", "M", {"M": [(A, 10485760, 1000)]}),
+        (f"{A},NVIDIA,{'1'.zfill(20)},2:;", "M", {"M": [(A, 1, 2)]}),
+        (f"{'x' * 245},NVIDIA,1,2", "M", {"M": [("x" * 245, 1, 2)]}),
+        (f" {A},NVIDIA,1,2 :;", "M", {"M": [(A, 1, 2)]}),
         # a field that a later version may add
         (f"{A},NVIDIA,1,2,more:;", "M", {"M": [(A, 1, 2)]}),
         # a whole MIG instance
@@ -97,6 +101,21 @@ def test_what_its_ancestor_writes(text: str, spelt: str, expected: dict[str, obj
         (f"{A},NVIDIA,1,2:;", "MN", "it has 1 place"),
         (f"{A},NVIDIA,1,2:;;", "mN", "do not stand at these places"),
         (f"{A},NVIDIA,1,2:;{B},NVIDIA,1,2:;", "Mn", "do not stand at these places"),
+        (
+            f"{B},NVIDIA,1,2:;{A},NVIDIA,1,2:;",
+            "i|M",
+            "2 of them with devices; the pod has 1 container and 1 init container,",
+        ),
+        (";" * 257, "M", "it names more than 256 containers"),
+        (";" * 256, "M", "it names no device"),
+        (":" * 129, "M", "it names more than 128 devices"),
+        (":" * 128, "M", "it names no device"),
+        (f"{'x' * 246},NVIDIA,x,1", "M", f"place 1, device 1: '{'x' * 77}"),
+        (f"{A},NVIDIA,1,2:x:;", "M", "place 1, device 2: 'x' is not"),
+        (f"{A},NVIDIA,1,2:;x;", "MN", "place 2, device 1: 'x' is not"),
+        (f"{A},NVIDIA,10485761,2:;", "M", "memory_mib is 1.04858e+07; it must be from 0 to 1.04858e+07"),
+        (f"{A},NVIDIA,1,1001:;", "M", "cores_percent is 1001; it must be from 0 to 1000"),
+        (f"{A}\x7f,NVIDIA,1,2:;", "M", "characters that no device's name has"),
         (f"{A},NVIDIA,1,2:;" * 1000, "M", "more than 32768 characters, which are not read"),
     ],
 )
@@ -131,6 +150,22 @@ def mig_allocations(**changed: object) -> str:
     return json.dumps([{key: value for key, value in (instance | changed).items() if value is not None}])
 
 
+def test_each_mig_instance_is_at_its_containers_place() -> None:
+    instances = [
+        *json.loads(mig_allocations(containerIndex=1, gpuInstanceID=9)),
+        *json.loads(mig_allocations(deviceIndex=1, gpuUUID=B, gpuInstanceID="2")),
+    ]
+    annotations = {
+        HAMI: f"{A},NVIDIA,1,2:{B},NVIDIA,1,2:;{A},NVIDIA,1,2:;",
+        "hami.io/vgpu-mig-allocations": json.dumps(instances),
+    }
+    devices = spelling.given("HAMi", GPU, annotations, "MN")
+    assert {
+        name: [(device.ref.uuid, device.ref.instance, device.ref.shared) for device in place]
+        for name, place in devices.items()
+    } == {"M": [(A, "", True), (B, "2", False)], "N": [(A, "9", False)]}
+
+
 def test_a_second_annotation_names_the_mig_instances_that_hami_cuts() -> None:
     annotations = {HAMI: f"{A},NVIDIA,9856,0:{B},NVIDIA,1,2:;", "hami.io/vgpu-mig-allocations": mig_allocations()}
     instance, share = spelling.given("HAMi", GPU, annotations, "M")["M"]
@@ -147,6 +182,11 @@ def test_a_second_annotation_names_the_mig_instances_that_hami_cuts() -> None:
         (mig_allocations(gpuUUID=B), f"MIG instance 0 is on '{B}', and the allocation has no such device at its place"),
         (mig_allocations(containerIndex=1), "no such device at its place"),
         (mig_allocations(deviceIndex=1), "no such device at its place"),
+        (mig_allocations(gpuUUID=5), "MIG instance 0 is on '5', and the allocation has no such device at its place"),
+        (json.dumps([5] * 128), "MIG instance 0 is no object of JSON"),
+        (json.dumps([5] * 129), "it names more than 128 devices"),
+        (json.dumps([*json.loads(mig_allocations()), 5]), "MIG instance 1 is no object of JSON"),
+        (mig_allocations(containerIndex="x"), "MIG instance 0, containerIndex: 'x' is no whole number"),
         (mig_allocations(deviceIndex=-1), "deviceIndex: '-1' is no whole number"),
         (mig_allocations(gpuInstanceID="x"), "gpuInstanceID: 'x' is no whole number"),
         ("{}", "it is no list of MIG instances"),
@@ -189,6 +229,13 @@ def test_the_newer_annotation_counts_and_a_pod_without_any_has_no_word() -> None
     assert written[0].key == HAMI
     assert OF_HAMI.said_in(GPU, {"other": "x"}) is None
     assert both.keys() <= ANNOTATIONS
+
+
+def test_a_text_of_the_greatest_length_is_read() -> None:
+    text = f"{A},NVIDIA,1,2:;"
+    assert given(text.ljust(LONGEST), "M") == given(text, "M")
+    with pytest.raises(Unreadable, match="more than 32768 characters"):
+        given(text.ljust(LONGEST + 1), "M")
 
 
 def test_the_length_that_is_read_is_enough() -> None:

@@ -20,7 +20,7 @@ REAL, PICKED = "huawei.com/AscendReal", "huawei.com/kltDev"
 CARDS, TILES = "gas-container-cards", "gas-container-tiles"
 I915 = "gpu.intel.com/i915"
 DEVICES = "scheduling.koordinator.sh/device-allocated"
-CORE = "koordinator.sh/gpu-core"
+CORE, RATIO, MEMORY = (f"koordinator.sh/gpu-{name}" for name in ("core", "memory-ratio", "memory"))
 ASCEND = "huawei.com/Ascend910"
 VOLCANO = [
     # pkg/scheduler/api/devices/nvidia/vgpu/utils.go of Volcano: places for containers that ask for a vGPU, joined by ;
@@ -104,6 +104,48 @@ def test_an_allocation_that_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (json.dumps({"0": {str(gpu): 1 for gpu in range(128)}}), "it names more than 128 devices"),
+        ('{"256":{"0":1}}', "container '256' is beyond what a pod has"),
+        ('{"0":{"0":10485761}}', "container '0', amount is 1.04858e+07; it must be from 0 to 1.04858e+07"),
+        ('{"0":{"x":1}}', "container '0', GPU: 'x' is no whole number"),
+        ('{"01":{"0":1}}', "container '01': '01' is no whole number"),
+    ],
+)
+def test_why_an_allocation_is_none(text: str, why: str) -> None:
+    with pytest.raises(Unreadable, match=f"^{re.escape(why)}"):
+        given("gpushare", MEM, {ALLOCATION: text}, "M")
+
+
+def test_the_largest_allocation_that_is_read() -> None:
+    gpus = {str(gpu): 10485760 for gpu in range(127)}
+    devices = given("gpushare", MEM, {ALLOCATION: json.dumps({"255": gpus})}, f"{'s' * 255}M")
+    assert [(device.ref.index, device.memory_units) for device in devices["M"]] == [*gpus.items()]
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"),
+    [
+        ('{"0":{"1":1000}}', [1000, None, None]),
+        # 0 is no limit
+        ('{"0":{"1":0,"2":30},"1":{"2":40}}', [None, 30, None]),
+        ('{"1":{"1":20}}', [None, None, 20]),
+        ("{}", [None, None, None]),
+    ],
+)
+def test_acks_percents_of_cores_are_those_of_a_containers_gpu(cores: str, expected: list[float | None]) -> None:
+    devices = given("gpushare", MEM, {ALLOCATION: '{"0":{"1":4,"2":4},"1":{"1":4}}', CORES: cores}, "MN")
+    assert [device.grant.cores_percent for place in devices.values() for device in place] == expected
+    assert [device.memory_units for place in devices.values() for device in place] == [4, 4, 4]
+
+
+def test_a_percent_of_cores_that_no_gpu_has() -> None:
+    with pytest.raises(Unreadable, match=r"^the percent of cores is 1001; it must be from 0 to 1000$"):
+        given("gpushare", MEM, {ALLOCATION: '{"0":{"1":4}}', CORES: '{"0":{"1":1001}}'}, "M")
+
+
+@pytest.mark.parametrize(
     ("text", "spelt", "expected"),
     [
         ("Ascend910-4,Ascend910-5", "M", {"M": ["4", "5"]}),
@@ -182,6 +224,35 @@ def test_koordinator() -> None:
         ({"koordinator.sh/gpu-memory": 2**30}, (1024, None, None)),
         ({"koordinator.sh/gpu-memory": "8G"}, (8e9 / 2**20, None, None)),
         ({CORE: "50000m"}, (None, 50, None)),
+        ({CORE: 1000, RATIO: 200}, (None, 1000, None)),
+        ({RATIO: 100}, (None, None, 1)),
+        ({RATIO: 101}, (None, None, None)),
+        ({MEMORY: 0, RATIO: 50}, (None, None, 0.5)),
+        ({MEMORY: "10Ti"}, (10485760, None, None)),
+        # every unit of Kubernetes
+        *(
+            ({MEMORY: text}, (mib, None, None))
+            for text, mib in {
+                "1048576000000000n": 1,
+                "1048576000000u": 1,
+                "1048576000m": 1,
+                "2097152": 2,
+                "1048.576k": 1,
+                "1.048576M": 1,
+                "1.073741824G": 1024,
+                "1.099511627776T": 2**20,
+                "0.001099511627776P": 2**20,
+                "0.000001099511627776E": 2**20,
+                "1024Ki": 1,
+                "1.5Mi": 1.5,
+                "3Gi": 3072,
+                "2Ti": 2**21,
+                "0.0009765625Pi": 2**20,
+                "0.00000095367431640625Ei": 2**20,
+                "1048576e0": 1,
+                "1.048576E6": 1,
+            }.items()
+        ),
         ({}, (None, None, None)),
     ],
 )
@@ -205,11 +276,43 @@ def test_koordinators_quantities(resources: dict[str, object], expected: tuple[o
         ('{"gpu":[{"minor":1,"resources":[1]}]}', "gpu[0].resources is no object of JSON"),
         (f'{{"gpu":[{{"minor":1,"resources":{{"{CORE}":"many"}}}}]}}', "'many' is no quantity"),
         (f'{{"gpu":[{{"minor":1,"resources":{{"{CORE}":"9e99"}}}}]}}', "it must be from 0 to"),
+        ('{"gpu":null}', "it names no device"),
+        ('{"gpu":[{"minor":100000}]}', "gpu[0].minor: '100000' is no whole number"),
+        ('{"gpu":[{"minor":1.0}]}', "gpu[0].minor: '1.0' is no whole number"),
+        (json.dumps({"gpu": [5] * 128}), "gpu[0] is no object of JSON"),
+        (json.dumps({"gpu": [5] * 129}), "it names more than 128 devices"),
+        *(
+            (
+                json.dumps({"gpu": [{"minor": 1, "resources": {key: more}}]}),
+                f"gpu[0].{key} is {shown}; it must",
+            )
+            for key, more, shown in ((CORE, 1001, "1001"), (RATIO, "1001", "1001"), (MEMORY, "11Ti", "1.20946e+13"))
+        ),
     ],
 )
 def test_koordinators_word_that_is_none(text: str, why: str) -> None:
     with pytest.raises(Unreadable, match=re.escape(why)):
         given("Koordinator", CORE, {DEVICES: text}, "M")
+
+
+@pytest.mark.parametrize(
+    ("resources", "is_shared"),
+    [
+        # nothing says that it is the whole GPU
+        ({}, True),
+        (None, True),
+        ({MEMORY: "80Gi"}, True),
+        ({CORE: 100}, False),
+        ({CORE: 99}, True),
+        ({RATIO: 200}, False),
+        ({CORE: 100, RATIO: 100}, False),
+        ({CORE: 100, RATIO: 50}, True),
+    ],
+)
+def test_koordinators_part_of_100_percent_is_the_whole_gpu(resources: object, *, is_shared: bool) -> None:
+    text = json.dumps({"gpu": [{"minor": "0", "resources": resources}]})
+    (device,) = given("Koordinator", CORE, {DEVICES: text}, "M")["M"]
+    assert device.ref.shared is is_shared
 
 
 def test_a_word_for_the_pod_needs_a_container_that_asks() -> None:
