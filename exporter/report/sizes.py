@@ -8,33 +8,29 @@ Tests: tests/report/test_advice.py.
 """
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 _LEAST_OF_SLICES = 0.84
 _MOST_OF_SLICES = 1.07
 _LEAST_OF_NAME = 0.95
 _80GB = "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb"
 _96GB = "1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb"
-# words of the model's name; the whole GPU's GB and slices; the profiles that are smaller than the GPU
-_Facts = tuple[str, int, int, str]
-# the first line counts whose words are all in a model's name
-_MODELS: tuple[_Facts, ...] = (
-    ("A30", 24, 4, "1g.6gb 2g.12gb"),
-    ("A100 80GB", 80, 7, _80GB),
-    ("A100 40GB", 40, 7, "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb"),
-    ("H100 NVL", 94, 7, "1g.12gb 1g.24gb 2g.24gb 3g.47gb 4g.47gb"),
-    ("H100 80GB", 80, 7, _80GB),
-    ("H100 PCIE", 80, 7, _80GB),
-    ("H20", 96, 7, _96GB),
-    ("H200", 141, 7, "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb"),
-    ("B200", 180, 7, "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb"),
-    ("RTX PRO 6000", 96, 4, "1g.24gb 2g.48gb"),
-    ("T4", 16, 1, ""),
-    ("A10", 24, 1, ""),
-    ("A10G", 24, 1, ""),
-    ("L4", 24, 1, ""),
-    ("L40S", 48, 1, ""),
+# Models with MIG: words of the model's name; the whole GPU's slices; the profiles that are smaller than the GPU. The
+# first line counts whose words are all in a model's name.
+_WITH_MIG: Final = (
+    ("A30", 4, "1g.6gb 2g.12gb"),
+    ("A100 80GB", 7, _80GB),
+    ("A100 40GB", 7, "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb"),
+    ("H100 NVL", 7, "1g.12gb 1g.24gb 2g.24gb 3g.47gb 4g.47gb"),
+    ("H100 80GB", 7, _80GB),
+    ("H100 PCIE", 7, _80GB),
+    ("H20", 7, _96GB),
+    ("H200", 7, "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb"),
+    ("B200", 7, "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb"),
+    ("RTX PRO 6000", 4, "1g.24gb 2g.48gb"),
 )
+# models without MIG, by a word of their names: the whole GPU's GB
+_WITHOUT_MIG: Final = {"T4": 16, "A10": 24, "A10G": 24, "L4": 24, "L40S": 48}
 _SHARES = (10, 8, 6, 5, 4, 3, 2)
 _PROFILE = re.compile(r"(\d)g\.(\d+)gb")
 
@@ -54,11 +50,11 @@ class GpuSize(NamedTuple):
 
 def sizes_of(model: str) -> tuple[GpuSize, ...]:
     """The parts that a GPU of this model (label modelName) can be cut into, the smallest first; none if unknown."""
-    _, gigabytes, slices, profiles = _facts_of(model)
-    if slices == 1:
-        memory = gigabytes * 1e9 * _LEAST_OF_NAME
-        return tuple(GpuSize(f"1/{parts} of a GPU", 1 / parts, 1 / parts, memory / parts) for parts in _SHARES)
     sizes = []
+    for word in _words_of(model) & _WITHOUT_MIG.keys():
+        memory = _WITHOUT_MIG[word] * 1e9 * _LEAST_OF_NAME
+        sizes += [GpuSize(f"1/{parts} of a GPU", 1 / parts, 1 / parts, memory / parts) for parts in _SHARES]
+    slices, profiles = _slices_and_profiles_of(model)
     for of_slices, of_gigabytes in _PROFILE.findall(profiles):
         share = int(of_slices) / slices
         memory = float(of_gigabytes) * 1e9 * _LEAST_OF_NAME
@@ -68,15 +64,20 @@ def sizes_of(model: str) -> tuple[GpuSize, ...]:
 
 def share_of(profile: str, model: str) -> tuple[float, float]:
     """The share of the GPU that a MIG profile ("" for the whole GPU) has, and the most that it can have of its SMs."""
-    slices = _facts_of(model)[2]
+    slices, _ = _slices_and_profiles_of(model)
     match = _PROFILE.search(profile)
-    share = int(match[1]) / slices if match and slices > 1 else 1.0
+    share = int(match[1]) / slices if match and slices else 1.0
     return share, min(1.0, share * _MOST_OF_SLICES)
 
 
-def _facts_of(model: str) -> _Facts:
-    words = set(re.split(r"[ -]", model.upper()))
-    for facts in _MODELS:
-        if words.issuperset(facts[0].split()):
-            return facts
-    return ("", 0, 0, "")
+def _slices_and_profiles_of(model: str) -> tuple[int, str]:
+    """The slices of a GPU of the model, and the profiles that are smaller than it; of a model without MIG none."""
+    words = _words_of(model)
+    for of_model, slices, profiles in _WITH_MIG:
+        if words.issuperset(of_model.split()):
+            return slices, profiles
+    return 0, ""
+
+
+def _words_of(model: str) -> set[str]:
+    return set(re.split(r"[ -]", model.upper()))

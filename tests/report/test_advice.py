@@ -11,7 +11,7 @@ from exporter.report.advice_forms import render_advice
 from exporter.report.costs import read_prices
 from exporter.report.report import ReportInput
 from exporter.report.rows import Amounts, RowKey, SpanFacts
-from exporter.report.sizes import sizes_of
+from exporter.report.sizes import share_of, sizes_of
 from exporter.report.span import Span
 from tests.report.needing import REAL, Needs, make_needs, scraped
 
@@ -140,3 +140,48 @@ def test_an_unknown_model_and_a_row_without_samples_are_refused() -> None:
     assert advice.refused == "what NVIDIA GH200 480GB can be cut into is not known"
     (advice,) = advise(collected("NVIDIA A30", Amounts(held=26 * HOUR)), {}, PRICES)
     assert "pod_gpu_allocated_ratio" in advice.refused
+
+
+@pytest.mark.parametrize(
+    ("model", "smallest", "share", "least", "gigabytes"),
+    [
+        ("NVIDIA A30", "1g.6gb", 1 / 4, 0.21, 5.7),
+        ("NVIDIA A100 80GB PCIe", "1g.10gb", 1 / 7, 0.12, 9.5),
+        ("NVIDIA A100-SXM4-40GB", "1g.5gb", 1 / 7, 0.12, 4.75),
+        ("NVIDIA H100 NVL", "1g.12gb", 1 / 7, 0.12, 11.4),
+        ("NVIDIA H100 80GB HBM3", "1g.10gb", 1 / 7, 0.12, 9.5),
+        ("NVIDIA H100 PCIe", "1g.10gb", 1 / 7, 0.12, 9.5),
+        ("NVIDIA H20", "1g.12gb", 1 / 7, 0.12, 11.4),
+        ("NVIDIA H200", "1g.18gb", 1 / 7, 0.12, 17.1),
+        ("NVIDIA B200", "1g.23gb", 1 / 7, 0.12, 21.85),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "1g.24gb", 1 / 4, 0.21, 22.8),
+        ("Tesla T4", "1/10 of a GPU", 0.1, 0.1, 1.52),
+        ("NVIDIA A10", "1/10 of a GPU", 0.1, 0.1, 2.28),
+        ("NVIDIA A10G", "1/10 of a GPU", 0.1, 0.1, 2.28),
+        ("NVIDIA L4", "1/10 of a GPU", 0.1, 0.1, 2.28),
+        ("NVIDIA L40S", "1/10 of a GPU", 0.1, 0.1, 4.56),
+    ],
+)
+def test_the_smallest_part_of_a_model_has_the_least_that_its_name_allows(
+    model: str, smallest: str, share: float, least: float, gigabytes: float
+) -> None:
+    size = sizes_of(model)[0]
+    assert size.name == smallest
+    assert size[1:] == pytest.approx((share, least, gigabytes * 1e9))
+
+
+@pytest.mark.parametrize(
+    ("profile", "model", "shares"),
+    [
+        ("", "NVIDIA A30", (1, 1)),
+        ("2g.12gb", "NVIDIA A30", (1 / 2, 0.535)),
+        ("3g.40gb", "NVIDIA H100 80GB HBM3", (3 / 7, 3.21 / 7)),
+        ("7g.80gb", "NVIDIA H100 80GB HBM3", (1, 1)),
+        ("1g.5gb", "Tesla T4", (1, 1)),
+        ("1g.5gb", "a model that nobody knows", (1, 1)),
+    ],
+)
+def test_a_part_that_is_held_has_the_most_that_its_name_allows(
+    profile: str, model: str, shares: tuple[float, float]
+) -> None:
+    assert share_of(profile, model) == pytest.approx(shares)
