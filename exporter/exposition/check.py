@@ -14,8 +14,7 @@ _LINES_A_SLICE = 500
 
 def why_too_large(body: bytes) -> str:
     """The limit that a page exceeds, such as "more than 50000 lines"; "" for a page that is small enough."""
-    is_too_large = len(body) > MOST_LINES and body.count(b"\n") > MOST_LINES
-    return f"more than {MOST_LINES} lines" if is_too_large else ""
+    return f"more than {MOST_LINES} lines" if body.count(b"\n") > MOST_LINES else ""
 
 
 def has_sample(body: bytes) -> Work[bool]:
@@ -45,4 +44,6 @@ def _is_sample(line: bytes) -> bool:
 
 @lru_cache(maxsize=16)
 def _is_series(head: bytes) -> bool:
-    return isinstance(read_line(head + b" 0"), SampleLine)
+    # behind a value the last word is a timestamp, for which other rules hold
+    line = read_line(head + b" 0")
+    return isinstance(line, SampleLine) and not line.timestamp

@@ -25,3 +25,6 @@ def test_a_sample_is_looked_for_in_slices() -> None:
     work = has_sample(b"no sample\n" * 20_000 + b"a 1\nno sample\n")
     assert sum(1 for _ in iter(lambda: next(work, "found"), "found")) == 40
     assert at_once(has_sample(b"no sample\n" * 20_000)) is False
+    # a good page ends with a sample, and is not looked through
+    with pytest.raises(StopIteration, match="True"):
+        next(has_sample(b"no sample\n" * 20_000 + b"a 1\n"))

@@ -191,6 +191,15 @@ def test_a_line_that_turns_bad_between_two_scrapes_and_good_again(line: bytes) -
         (b"a N/A\n", False),
         (b"# x\na 1", True),
         (b"<html>\na 1\n", True),
+        # the only sample stands anywhere, and in any form
+        (b"a 1\n<html>\n", True),
+        (b"\na 1\n\n", True),
+        (b'a{x="y"}1\n', True),
+        (b"a 1 5\n", True),
+        # a word like a value behind what is no series, and behind a value what is no timestamp
+        (b"?? 5\n", False),
+        (b"a 1 -5\n", False),
+        (b"a 1 1e3\n", False),
     ],
 )
 def test_a_page_has_a_sample_or_it_is_none(body: bytes, answer: bool) -> None:
