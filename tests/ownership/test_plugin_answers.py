@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from exporter.model.device_ref import DeviceRef
 from exporter.model.grants import Grant
-from exporter.ownership.plugin_answers import ENVS, NVIDIA_DEVICES, PluginAnswer, as_given_by, matters, read_answer
+from exporter.ownership.plugin_answers import (
+    ASCEND_DEVICES,
+    ENVS,
+    GPUSHARE_INDEX,
+    NVIDIA_DEVICES,
+    PluginAnswer,
+    as_given_by,
+    matters,
+    needed_of,
+    read_answer,
+)
 
 X, Y = "GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9", "GPU-40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f"
 MIG = "MIG-7d4b5a1c-3e3e-5e0f-8a3b-3f5d2c1b0a99"
@@ -137,6 +147,59 @@ ANSWERS = {
     ),
     "all GPUs": (PluginAnswer(envs={NVIDIA_DEVICES: "all"}), None, []),
     "one that cannot be read": (PluginAnswer(envs={NVIDIA_DEVICES: f"{X},gpu-of-tomorrow"}), None, []),
+    "a MIG instance among CDI devices": (
+        PluginAnswer(cdi_devices=[f"nvidia.com/mig={MIG}"]),
+        [DeviceRef(form="a CDI device", mig=MIG)],
+        [],
+    ),
+    "a CDI device that cannot be read": (PluginAnswer(cdi_devices=[f"x/gpu={X}", "x/gpu=all"]), None, []),
+    "a mount that cannot be read": (PluginAnswer(mounts=[f"{MOUNTS}/{X}", f"{MOUNTS}/all"]), None, []),
+    "spaces between names": (PluginAnswer(envs={NVIDIA_DEVICES: f" {X} , {Y}"}), [gpu(X), gpu(Y)], []),
+    "a limit of cores alone": (
+        PluginAnswer(envs={NVIDIA_DEVICES: f"{X},{Y}", "CUDA_DEVICE_SM_LIMIT": "30"}),
+        [gpu(X), gpu(Y)],
+        [part(None, 30), part(None, 30)],
+    ),
+    "one limit of memory for all": (
+        PluginAnswer(envs={NVIDIA_DEVICES: f"{X},{Y}", "CUDA_DEVICE_MEMORY_LIMIT": "5m"}),
+        [gpu(X), gpu(Y)],
+        [part(5), part(5)],
+    ),
+    "a limit of each device before that of all": (
+        PluginAnswer(envs={**TWO_OF_HAMI, "CUDA_DEVICE_MEMORY_LIMIT": "5m"}),
+        [gpu(X), gpu(Y)],
+        [part(10240, 45), part(2048, 45)],
+    ),
+    "a limit of 0 is none": (
+        PluginAnswer(envs={**TWO_OF_HAMI, "CUDA_DEVICE_MEMORY_LIMIT_1": "0m"}),
+        [gpu(X), gpu(Y)],
+        [part(10240, 45), part(None, 45)],
+    ),
+    "limits of 0 alone": (
+        PluginAnswer(envs={NVIDIA_DEVICES: X, "CUDA_DEVICE_MEMORY_LIMIT_0": "0m", "CUDA_DEVICE_SM_LIMIT": "x"}),
+        [gpu(X)],
+        [],
+    ),
+    "the least GPU that gpushare counts in MiB": (
+        PluginAnswer(envs={**GPUSHARE, "ALIYUN_COM_GPU_MEM_DEV": "1024"}),
+        [gpu(X)],
+        [part(8)],
+    ),
+    "the largest GPU that gpushare counts in GiB": (
+        PluginAnswer(envs={**GPUSHARE, "ALIYUN_COM_GPU_MEM_DEV": "1023"}),
+        [gpu(X)],
+        [part(8192)],
+    ),
+    "gpushare's memory of two GPUs": (
+        PluginAnswer(envs={**GPUSHARE, NVIDIA_DEVICES: f"{X},{Y}"}),
+        [gpu(X), gpu(Y)],
+        [],
+    ),
+    "gpushare without the size of the GPU": (
+        PluginAnswer(envs={**GPUSHARE, "ALIYUN_COM_GPU_MEM_DEV": ""}),
+        [gpu(X)],
+        [],
+    ),
     "too many": (PluginAnswer(envs={NVIDIA_DEVICES: ",".join(map(str, range(1000)))}), None, []),
 }
 
@@ -151,6 +214,72 @@ def test_what_a_plugin_gave(name: str) -> None:
     assert given is not None
     assert (given.source, list(given.refs), list(given.grants)) == ("here", refs, grants)
     assert given.is_whole
+
+
+FIELDS = [
+    PluginAnswer(envs={NVIDIA_DEVICES: X, ASCEND_DEVICES: "3"}),
+    PluginAnswer(envs={ASCEND_DEVICES: "3"}),
+    PluginAnswer(cdi_devices=[f"nvidia.com/gpu={X}"]),
+    PluginAnswer(annotations={"cdi.k8s.io/x": f"nvidia.com/gpu={Y}"}),
+    PluginAnswer(mounts=[f"{MOUNTS}/{X}"]),
+    PluginAnswer(envs={GPUSHARE_INDEX: "5"}),
+    PluginAnswer(nodes=["/dev/nvidia4"]),
+]
+
+
+@pytest.mark.parametrize("better", range(len(FIELDS) - 1))
+def test_the_first_field_that_names_devices_counts(better: int) -> None:
+    one, other = FIELDS[better : better + 2]
+    both = PluginAnswer(
+        envs={**other.envs, **one.envs},
+        annotations={**other.annotations, **one.annotations},
+        cdi_devices=(*one.cdi_devices, *other.cdi_devices),
+        mounts=(*one.mounts, *other.mounts),
+        nodes=(*one.nodes, *other.nodes),
+    )
+    assert read_answer(both, "it", "here") == read_answer(one, "it", "here") != read_answer(other, "it", "here")
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_is_kept_of_an_answer_says_the_same(name: str) -> None:
+    answer, _, _ = ANSWERS[name]
+    assert read_answer(needed_of(answer), "it", "here") == read_answer(answer, "it", "here")
+
+
+def test_what_tells_no_device_is_not_kept() -> None:
+    names = {"cdi.k8s.io/a": "nvidia.com/gpu=0"}
+    nodes = ["/dev/nvidia3", "/dev/nvidia-caps/nvidia-cap30", "/dev/dri/card1"]
+    answer = PluginAnswer(
+        envs={**ONE_OF_HAMI, "TOKEN": "secret"},
+        annotations={**names, "example.com/key": "secret"},
+        cdi_devices=["nvidia.com/gpu=0"],
+        mounts=[f"{MOUNTS}/{X}", *HAMI_MOUNTS],
+        nodes=["/dev/fuse", *nodes, "/dev/nvidiactl"],
+    )
+    assert needed_of(answer) == PluginAnswer(
+        envs=ONE_OF_HAMI,
+        annotations=names,
+        cdi_devices=["nvidia.com/gpu=0"],
+        mounts=[f"{MOUNTS}/{X}"],
+        nodes=nodes,
+    )
+
+
+@pytest.mark.parametrize("of", ["envs", "nodes"])
+@pytest.mark.parametrize(("devices", "is_read"), [(256, True), (257, False)])
+def test_an_answer_with_more_devices_than_a_node_has_says_nothing(of: str, devices: int, *, is_read: bool) -> None:
+    numbers = [str(number) for number in range(devices)]
+    by_nodes = PluginAnswer(nodes=[f"/dev/nvidia{number}" for number in numbers])
+    answer = by_nodes if of == "nodes" else PluginAnswer(envs={NVIDIA_DEVICES: ",".join(numbers)})
+    given = read_answer(answer, "it", "here")
+    assert (len(given.refs) if given else 0) == (devices if is_read else 0)
+
+
+def test_no_more_limits_are_read_than_a_node_has_devices() -> None:
+    limits = {f"CUDA_DEVICE_MEMORY_LIMIT_{number}": "1m" for number in range(300)}
+    given = read_answer(PluginAnswer(envs={NVIDIA_DEVICES: X, **limits}), "it", "here")
+    assert given is not None
+    assert [*given.grants] == [part(1)] * 256
 
 
 @pytest.mark.parametrize(
@@ -174,6 +303,7 @@ def test_limits_of_memory_have_units(limit: str, mib: float | None) -> None:
 def test_grants_name_the_allocator_whose_token_the_id_is() -> None:
     given = read_answer(PluginAnswer(envs=ONE_OF_HAMI), "", "here")
     assert given is not None
+    assert as_given_by(given, "Volcano", is_share=False).refs == (gpu(X),)
     by_volcano = as_given_by(given, "Volcano", is_share=True)
     assert [grant.allocator for grant in by_volcano.grants] == ["Volcano"]
     assert by_volcano.refs == (replace(gpu(X), shared=True),)
