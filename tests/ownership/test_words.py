@@ -124,6 +124,136 @@ def test_the_device_of_a_token(case: str) -> None:
         assert match.is_token or match.key is None
 
 
+MEM, ALLOCATION = "aliyun.com/gpu-mem", "scheduler.framework.gpushare.allocation"
+
+
+def gpushare(allocation: str | None, evidence: Sequence[Given] = ()) -> list[tuple[int | None, int, str]]:
+    """Of a container with 8 units of memory by 3 and 5 ids: the GPU, the count and the trouble of each assignment."""
+    units = [
+        Assignment(owner=MAIN, resource=MEM, device_id=f"{GPUS[n]}-_-0", count=count) for n, count in ((0, 3), (1, 5))
+    ]
+    annotations = {} if allocation is None else {ALLOCATION: allocation}
+    container = PodContainer(name="main", resources=frozenset({MEM}))
+    info = PodInfo(namespace="ml", name="a", uid="1", labels={}, annotations=annotations, containers=(container,))
+    pods = {} if allocation is None else {("ml", "a"): info}
+    made = Words().of(frozenset(units), pods, {(MAIN, MEM): tuple(evidence)}, INVENTORY)
+    owners = build_owners(made, PAGE)
+    return sorted(
+        (
+            GPUS.index(match.key.uuid) if match.key else None,
+            match.assignment.count,
+            match.assignment.word.trouble.message if match.assignment.word and match.assignment.word.trouble else "",
+        )
+        for match in owners.matches
+    )
+
+
+@pytest.mark.parametrize(
+    ("allocation", "evidence", "expected"),
+    [
+        ('{"0":{"2":8}}', [], [(2, 8, "")]),
+        # of one GPU all ids count, whatever the annotation counts
+        ('{"0":{"2":5}}', [], [(2, 8, "")]),
+        ('{"0":{"2":2,"3":6}}', [], [(2, 2, ""), (3, 6, "")]),
+        (None, [shows(3)], [(3, 8, "")]),
+        (None, [shows(3, is_whole=False)], [(3, 8, "")]),
+        # how many GPUs it has is not known, and one is likely
+        (None, [shows(1, 3, is_whole=False), shows(2, is_whole=False)], [(2, 8, "")]),
+        # evidence of more GPUs than the annotation names
+        ('{"0":{"2":8}}', [shows(1, 3)], [(2, 8, "")]),
+        ('{"0":{"2":8}}', [shows(2)], [(2, 8, "")]),
+    ],
+)
+def test_ids_that_count_units_of_a_gpu(
+    allocation: str | None, evidence: Sequence[Given], expected: list[tuple[int, int, str]]
+) -> None:
+    assert gpushare(allocation, evidence) == expected
+
+
+@pytest.mark.parametrize(
+    ("allocation", "evidence", "why"),
+    [
+        (None, [], "gpushare's scheduler chose the GPU and wrote it on the pod (the annotation"),
+        (None, [shows(1, 3, is_whole=False)], "gpushare's scheduler chose the GPU and wrote it on the pod"),
+        # two GPUs, and nothing says which part is whose
+        (None, [shows(1, 3)], "it counts 0 units for this container, and the kubelet handed out 8"),
+        ('{"0":{"2":2,"3":5}}', [], "it counts 7 units for this container, and the kubelet handed out 8"),
+        ("x", [], "cannot be believed: 'x' is no JSON"),
+    ],
+)
+def test_ids_that_count_units_of_gpus_that_nobody_knows(
+    allocation: str | None, evidence: Sequence[Given], why: str
+) -> None:
+    """The ids stay as they are, each with the reason."""
+    made = gpushare(allocation, evidence)
+    assert [(gpu, count) for gpu, count, _ in made] == [(None, 3), (None, 5)]
+    assert all(why in message for _, _, message in made)
+
+
+@pytest.mark.parametrize(("text", "memory"), [(None, [None, None]), (hami([0, 1]), [10240, 10240])])
+def test_where_ids_count_the_annotation_only_tells_the_parts(text: str | None, memory: list[int | None]) -> None:
+    owners = owners_of(ids(MAIN, 0, 1), pod(text), words=Words(trusts_ids_of="HAMi"))
+    assert held(owners) == {"main": [0, 1]}
+    words = [match.assignment.word for match in owners.matches]
+    assert [(word.grant.allocator, word.grant.memory_mib, word.source) for word in words if word] == [
+        ("HAMi", mib, "the id") for mib in memory
+    ]
+    assert {word.is_of_id for word in words if word} == {None if text is None else True}
+
+
+def test_where_ids_count_each_gpu_has_the_part_that_the_annotation_gives_it() -> None:
+    text = f"{GPUS[1]},NVIDIA,2000,20:{GPUS[0]},NVIDIA,1000,10:;"
+    owners = owners_of(ids(MAIN, 0, 1), pod(text), words=Words(trusts_ids_of="HAMi"))
+    grants = {GPUS.index(key.uuid): holder.grant for key, (holder,) in owners.holders.items()}
+    assert grants == {
+        0: Grant(allocator="HAMi", memory_mib=1000, cores_percent=10),
+        1: Grant(allocator="HAMi", memory_mib=2000, cores_percent=20),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "grants"),
+    [
+        # the part of the device that the annotation names, or else the part in its order
+        (hami([2]), shows(3), {3: (10240, 45)}),
+        (f"{GPUS[2]},NVIDIA,1,2:{GPUS[3]},NVIDIA,3,4:;", shows(3, 2), {2: (1, 2), 3: (3, 4)}),
+        (f"{GPUS[2]},NVIDIA,1,2:{GPUS[3]},NVIDIA,3,4:;", shows(0, 3), {0: (1, 2), 3: (3, 4)}),
+        (f"{GPUS[2]},NVIDIA,1,2:{GPUS[3]},NVIDIA,3,4:;", shows(0, is_whole=False), {0: (1, 2)}),
+        (None, shows(3, 2), {2: (None, None), 3: (None, None)}),
+        (
+            hami([2, 3]),
+            replace(shows(3, 2), grants=(Grant(allocator="HAMi", memory_mib=7), Grant(allocator="HAMi", memory_mib=8))),
+            {2: (8, None), 3: (7, None)},
+        ),
+    ],
+)
+def test_the_parts_of_the_devices_that_the_node_shows(
+    text: str | None, shown: Given, grants: Mapping[int, tuple[float | None, float | None]]
+) -> None:
+    assigned = ids(MAIN, 0, 1) if len(shown.refs) > 1 or (text or "").count(":") > 1 else ids(MAIN, 0)
+    owners = owners_of(assigned, pod(text), {(MAIN, GPU): (shown,)})
+    assert {
+        GPUS.index(key.uuid): (holder.grant.memory_mib, holder.grant.cores_percent)
+        for key, (holder,) in owners.holders.items()
+        if holder.grant
+    } == grants
+
+
+def test_devices_without_a_process_stay_unknown_beside_those_that_nvml_shows() -> None:
+    owners = owners_of(
+        ids(MAIN, 0, 0, 0), pod(hami([1, 2, 2])), {(MAIN, ""): (shows(0, 3, source=NVML, is_whole=False),)}
+    )
+    assert held(owners) == {"main": [0, 3]}
+    (unknown,) = [match.assignment.word for match in owners.matches if match.key is None]
+    assert unknown is not None
+    assert unknown.trouble is not None
+    assert "HAMi's scheduler chose the GPU and wrote it on the pod" in unknown.trouble.message
+    troubles = {match.assignment.word.trouble for match in owners.matches if match.key and match.assignment.word}
+    assert [trouble.message for trouble in troubles if trouble] == [
+        f"the annotation {HAMI} says {GPUS[1]}, {GPUS[2]}, {GPUS[2]}, and NVML shows {GPUS[0]}, {GPUS[3]}, which counts"
+    ]
+
+
 def test_what_the_allocator_gave_is_the_holders_part() -> None:
     owners = owners_of(ids(MAIN, 0, 1), pod(hami([2, 2])))
     (holder,) = owners.holders[DeviceKey(uuid=GPUS[2])]
