@@ -12,6 +12,9 @@ from exporter.model.devices import Assignment, Inventory, InventoryGpu, Owners
 from exporter.model.grants import Given, Grant
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner, PodContainer, PodInfo, PodsByName
+from exporter.ownership.allocators.allocator_table import ALLOCATORS
+from exporter.ownership.allocators.json_words import read_koordinator
+from exporter.ownership.allocators.said import Said
 from exporter.ownership.explain import of_look
 from exporter.ownership.owners import Knowledge, Unmatched
 from exporter.ownership.unlisted import UnlistedHolders
@@ -129,6 +132,123 @@ def test_a_label_makes_no_holder_where_no_gpu_is_reserved() -> None:
     # the reservation pod has gone before the pods that share its GPU, which seems free
     (left,) = words.of(none, pods)
     assert left.owner.pod == "a"
+
+
+def words_of(*pods: PodInfo) -> UnlistedHolders:
+    """What it makes of these pods where the kubelet lists nothing."""
+    unlisted = UnlistedHolders()
+    unlisted.of(frozenset(), by_name(*pods))
+    return unlisted
+
+
+@pytest.mark.parametrize(("containers", "container"), [(("main", "side"), "main"), ((), "")])
+def test_a_part_that_cannot_be_read_is_the_first_containers(containers: tuple[str, ...], container: str) -> None:
+    held, reserving = reservation(1, "g")
+    broken = a_pod("ml", "a", *containers, labels={"runai-gpu-group": "g"}, annotations={"gpu-fraction": "half"})
+    owners = owners_of([held], by_name(reserving, broken))
+    (match,) = owners.matches
+    assert match.assignment.owner == Owner(namespace="ml", pod="a", container=container)
+    assert match.assignment.word is not None
+    assert match.assignment.word.is_unlisted
+
+
+def test_the_only_pod_with_a_part_of_a_gpu_has_a_share_of_it() -> None:
+    held, reserving = reservation(1, "g")
+    owners = owners_of([held], by_name(reserving, worker("a", "g", gpu_fraction="0.5")))
+    assert [holder.shared for of in owners.holders.values() for holder in of] == [True]
+    assert [match.assignment.resource for match in owners.matches] == ["gpu-fraction"]
+
+
+def test_a_reservation_by_an_id_that_nothing_reads_names_no_gpu() -> None:
+    held, reserving = reservation(1, "g")
+    held = replace(held, device_id="slot 1")
+    owners = owners_of([held], by_name(reserving, worker("a", "g", gpu_fraction="0.5")))
+    assert (owners.holders, owners.looks) == ({}, ())
+    troubles = {
+        match.assignment.owner.pod: match.assignment.word.trouble.message
+        for match in owners.matches
+        if match.assignment.word and match.assignment.word.trouble
+    }
+    assert "reserves its GPU for a group of pods" in troubles["gpu-reservation-g"]
+    assert "no reservation pod of its group is known" in troubles["a"]
+
+
+def test_the_holders_are_those_of_which_the_kubelet_lists_nothing() -> None:
+    held, reserving = reservation(1, "g")
+    unlisted = UnlistedHolders()
+    assert unlisted.holding == frozenset()
+    made = unlisted.of(frozenset([held]), by_name(reserving, worker("a", "g", gpu_fraction="0.5")))
+    (holder,) = unlisted.holding
+    assert holder in made
+    assert (holder.owner.pod, holder.word and holder.word.is_unlisted) == ("a", True)
+    assert {each.owner.pod for each in made} == {"a", "gpu-reservation-g"}
+    looking = next(each for each in made if each is not holder)
+    assert looking.word is not None
+    assert (looking.word.is_unlisted, looking.word.source) == (False, "the label runai-gpu-group")
+
+
+KEY = "scheduling.koordinator.sh/device-allocated"
+
+
+def of_koordinator(*minors: object, **more: Any) -> PodInfo:
+    text = json.dumps({"gpu": [{"minor": minor} for minor in minors]})
+    return a_pod("ml", "a", "main", annotations={KEY: text}, **{"asks": frozenset({"koordinator.sh/gpu"}), **more})
+
+
+def test_each_gpu_of_koordinators_word_is_an_assignment() -> None:
+    owners = owners_of([], by_name(of_koordinator(2, 0)))
+    assert [*holders(owners)] == [0, 2]
+    assert [(match.assignment.device_id, match.assignment.resource) for match in owners.matches] == [
+        ("0", "koordinator.sh/gpu*"),
+        ("1", "koordinator.sh/gpu*"),
+    ]
+
+
+@pytest.mark.parametrize(("containers", "container"), [(("main", "side"), "main"), ((), "")])
+def test_an_annotation_that_cannot_be_read_is_the_first_containers(containers: tuple[str, ...], container: str) -> None:
+    (held,) = words_of(a_pod("ml", "a", *containers, annotations={KEY: "x"})).holding
+    assert held.owner == Owner(namespace="ml", pod="a", container=container)
+    assert (held.resource, held.device_id) == ("koordinator.sh/gpu*", "")
+    assert held.word is not None
+    assert held.word.is_unlisted
+    assert held.word.trouble is not None
+    assert held.word.trouble.message == f"the annotation {KEY} cannot be believed: 'x' is no JSON"
+    assert held.word.ref == DeviceRef(form=f"the annotation {KEY}", allocator="Koordinator", shared=True)
+
+
+def test_an_annotation_is_read_again_only_when_it_or_the_containers_change() -> None:
+    """To read one may take milliseconds."""
+    read: list[str] = []
+
+    def reading(text: str) -> Said:
+        read.append(text)
+        return read_koordinator(text)
+
+    koordinator = ALLOCATORS["Koordinator"]
+    written = replace(koordinator.annotations[0], grammar=reading)
+    unlisted = UnlistedHolders(allocators={"Koordinator": replace(koordinator, annotations=(written,))})
+    none: frozenset[Assignment] = frozenset()
+    of_gpu_2, of_gpu_0 = of_koordinator(2), of_koordinator(0)
+    for pod in (of_gpu_2, of_koordinator(2), of_gpu_0, of_gpu_0):
+        unlisted.of(none, by_name(pod))
+    assert read == [of_gpu_2.annotations[KEY], of_gpu_0.annotations[KEY]]
+    # no container asks for a GPU any more
+    unlisted.of(none, by_name(of_koordinator(0, asks=frozenset())))
+    assert len(read) == 3
+    assert [held.word and held.word.ref and held.word.ref.minor for held in unlisted.holding] == [""]
+    # a pod that has gone is forgotten
+    assert unlisted.of(none, {}) is none
+    unlisted.of(none, by_name(of_gpu_0))
+    assert len(read) == 4
+
+
+def test_evidence_on_the_resource_beats_koordinators_word() -> None:
+    pod = of_koordinator(2)
+    key = Owner(namespace="ml", pod="a", container="main"), "koordinator.sh/gpu*"
+    shown = Given(source="the environment", refs=(DeviceRef(form="", uuid=GPUS[1]),))
+    owners = build_owners(UnlistedHolders().of(frozenset(), by_name(pod), {key: (shown,)}, INVENTORY), PAGE)
+    assert [*holders(owners)] == [1]
+    assert [*owners.contradictions]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
