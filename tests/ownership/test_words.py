@@ -201,7 +201,7 @@ def test_where_ids_count_the_annotation_only_tells_the_parts(text: str | None, m
     assert {word.is_of_id for word in words if word} == {None if text is None else True}
 
 
-def test_where_ids_count_each_gpu_has_the_part_that_the_annotation_gives_it() -> None:
+def test_where_ids_count_each_gpu_has_the_part_written_for_it() -> None:
     text = f"{GPUS[1]},NVIDIA,2000,20:{GPUS[0]},NVIDIA,1000,10:;"
     owners = owners_of(ids(MAIN, 0, 1), pod(text), words=Words(trusts_ids_of="HAMi"))
     grants = {GPUS.index(key.uuid): holder.grant for key, (holder,) in owners.holders.items()}
@@ -239,7 +239,7 @@ def test_the_parts_of_the_devices_that_the_node_shows(
     } == grants
 
 
-def test_devices_without_a_process_stay_unknown_beside_those_that_nvml_shows() -> None:
+def test_devices_without_a_process_stay_unknown_beside_those_with_one() -> None:
     owners = owners_of(
         ids(MAIN, 0, 0, 0), pod(hami([1, 2, 2])), {(MAIN, ""): (shows(0, 3, source=NVML, is_whole=False),)}
     )
