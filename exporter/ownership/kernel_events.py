@@ -81,7 +81,7 @@ class _WaitingEvent:
     def is_just_after(self) -> bool:
         """Whether the event came just after the look before it."""
         asked_at = self.before.asked_at if self.before else None
-        return self.is_new and asked_at is not None and self.heard_at - asked_at <= JUST_BEFORE_SECONDS
+        return asked_at is not None and self.heard_at - asked_at <= JUST_BEFORE_SECONDS
 
 
 class _HoldersAtEvent(NamedTuple):

@@ -2,18 +2,20 @@
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 
 from exporter.dcgm.xids import XIDS
-from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
+from exporter.model.devices import Assignment, DeviceKey, Holder, Inventory, InventoryGpu, Match, Owners
 from exporter.model.driver import GpuProcess
 from exporter.model.kernel import DeviceEvent, EventKind, KernelEvent
 from exporter.model.measured import Measured
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner, PodInfo, PodName
 from exporter.ownership.kernel_events import MOST_WAIT_SECONDS, KernelEvents
+from exporter.ownership.owners import Unmatched
 from tests.support.xids import INFORMING
 
 ADDRESS, UUID = "0000:65:00.0", "GPU-00000001-1111-2222-3333-444455556666"
@@ -30,7 +32,7 @@ NOBODYS = held()
 NUMBERS = itertools.count()
 
 
-def xid(code: int = 79, kind: EventKind = "xid", **more: object) -> KernelEvent:
+def xid(code: int | None = 79, kind: EventKind = "xid", **more: object) -> KernelEvent:
     number = next(NUMBERS)
     return KernelEvent(
         kind=kind,
@@ -75,13 +77,15 @@ class Story:
         (held(A), 5.0, held(A), 9.0, (A,)),
         # the pod is gone with its GPU
         (held(A), 0.9, NOBODYS, 0.1, (A,)),
-        (held(A), 0.9, NOBODYS, 9.0, (A,)),
+        (held(A), 1.0, NOBODYS, 9.0, (A,)),
         # it was gone before, and a look saw it last some seconds ago
         (held(A), 1.1, NOBODYS, 0.1, ()),
         (held(A), 9.0, NOBODYS, 0.1, ()),
         (held(A), 9.0, NOBODYS, 9.0, None),
         # b came after a had gone, and before the event: the kubelet was asked at that moment
         (held(A), 5.0, held(B), 0.1, (B,)),
+        (held(A), 5.0, held(B), 0.5, (B,)),
+        (held(A), 5.0, held(B), 0.6, None),
         (held(A), 5.0, held(B), 9.0, None),
         (NOBODYS, 5.0, held(B), 0.1, (B,)),
         # b may have come after it
@@ -146,10 +150,22 @@ def test_what_was_heard_late_counts_only_where_nothing_changed() -> None:
         story.hear(xid(), 5, is_new=False)
         story.look(after, 5.1)
         assert story.holders == holders
+    silent = Story()
+    silent.look(held(A), 0)
+    silent.hear(xid(), 5, is_new=False)
+    silent.look(NOBODYS, 5 + MOST_WAIT_SECONDS, asked_at=-1)
+    assert silent.holders is None, "no word of the kubelet is of that moment"
+
+
+@pytest.mark.parametrize(("is_new", "delay", "holders"), [(False, 0.1, None), (True, 0.1, (A,)), (True, 0.6, None)])
+def test_before_the_first_look_only_an_answer_at_once_counts(
+    delay: float, holders: tuple[Owner, ...] | None, *, is_new: bool
+) -> None:
     fresh = Story()
-    fresh.hear(xid(), 5, is_new=False)
-    fresh.look(held(A), 5.1)
-    assert fresh.holders is None, "nobody knows who held it before the exporter started"
+    fresh.hear(xid(), 5, is_new=is_new)
+    fresh.look(held(A), 5 + delay, pods=pods_of("u1"))
+    assert fresh.holders == holders
+    assert dict(fresh.events.newest[0].pod_uids) == ({("ml", "a"): "u1"} if holders else {})
 
 
 def test_an_answer_that_was_asked_for_before_says_nothing() -> None:
@@ -168,7 +184,9 @@ def test_without_a_kubelet_those_count_who_held_it_before() -> None:
     story.hear(xid(), 5)
     story.look(NOBODYS, 6, asked_at=-1)
     assert story.events.is_waiting
-    story.look(NOBODYS, 5 + MOST_WAIT_SECONDS, asked_at=-1)
+    story.look(NOBODYS, 34.9, asked_at=-1)
+    assert story.events.is_waiting
+    story.look(NOBODYS, 35, asked_at=-1)
     assert story.holders == (A,)
 
 
@@ -180,6 +198,11 @@ def test_an_instance_s_error_is_its_holder_s() -> None:
         story.hear(xid(94, instance=instance), 1)
         story.look(both, 2)
         assert story.holders == holders
+    whole = Story()
+    whole.look(held(A), 0)
+    whole.hear(xid(94, instance="5"), 1)
+    whole.look(held(A), 2)
+    assert whole.holders == (A,), "who holds the GPU holds its instances"
 
 
 def test_xids_are_counted_once_to_the_one_who_held_the_gpu() -> None:
@@ -222,6 +245,9 @@ def test_lines_of_one_error_are_one_event() -> None:
         for moment in lines
     ]
     assert heard == [True, False, False, True, False, True]
+    earlier = KernelEvent(kind="xid", sequence=0, booted_us=event.booted_us, address=ADDRESS, code=13, pid=7)
+    assert story.hear(earlier, 1), "the log begins anew"
+    assert Story().hear(KernelEvent(kind="xid", sequence=0, booted_us=0, address=ADDRESS, code=13), 1), "the first one"
     assert story.hear(xid(13, pid=8), 1), "another process' error"
     assert story.hear(xid(13, pid=7, address="0000:66:00.0"), 1), "another GPU's error"
 
@@ -255,6 +281,12 @@ def test_of_several_holders_it_is_the_process_own() -> None:
     assert [event.container for event in story.events.newest] == [None, None, B]
     assert {event.holders for event in story.events.newest} == {(A, B)}
     assert story.events.take() == {(key, B, 31): 1, (key, None, 31): 2}
+    # the process of one that the kubelet does not name, beside the only one that it names
+    story.events.look(held(A), INVENTORY, measured=before, asked_at=2, now=2)
+    story.hear(xid(31, pid=7), 3)
+    story.events.look(held(A), INVENTORY, measured=before, asked_at=3, now=3)
+    assert (story.events.newest[0].container, story.events.newest[0].holders) == (B, (A,))
+    assert story.events.take() == {(key, B, 31): 1}
 
 
 def test_after_a_restart_those_count_who_hold_it_still() -> None:
@@ -305,6 +337,14 @@ def test_the_page_says_which_gpu_an_address_is(address: str, *, lost_since: bool
         ((subject(UUID, ADDRESS, host="a"), subject("GPU-2", "0000:66:00.0", host="b")), Inventory(), ""),
         # what is no address, and a page that names none
         ((subject(UUID, "N/A"), subject(UUID, "::::"), subject(UUID, "")), Inventory(), ""),
+        ((subject("GPU-2", ""), subject(UUID, ADDRESS)), Inventory(), UUID),
+        # two GPUs at one address, and a page of which some rows name the node
+        ((subject(UUID, ADDRESS), subject("GPU-2", ADDRESS)), Inventory(), ""),
+        ((subject(UUID, ADDRESS, host="a"), subject("GPU-2", "0000:66:00.0")), Inventory(), UUID),
+        # rows of a volume with a label `uuid`, and of an instance by its own UUID
+        ((subject("pvc-1", ADDRESS), subject(UUID, ADDRESS)), Inventory(), UUID),
+        ((subject("pvc-1", ADDRESS),), Inventory(), ""),
+        ((subject("MIG-1", ADDRESS), subject(UUID, ADDRESS)), Inventory(), UUID),
         # an instance's rows, and those of a page without UUIDs
         ((Subject(uuid=UUID, instance="3", address=ADDRESS), Subject(uuid=UUID, address=ADDRESS)), Inventory(), UUID),
         ((Subject(index="3", address=ADDRESS),), Inventory(), ""),
@@ -325,3 +365,63 @@ def test_events_wait_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -
         story.hear(xid(), at)
         seen.append((story.events.is_waiting, story.events.is_full))
     assert seen == [(True, False), (True, True)]
+
+
+def test_an_event_has_the_number_that_the_page_says_before_the_gpu_is_lost() -> None:
+    inventory = Inventory(gpus=(InventoryGpu(uuid=UUID, address=ADDRESS),))
+    event = heard_with(subject("GPU-2", "", "4"), subject(UUID, "", ""), subject(UUID, "", "7"), inventory=inventory)
+    assert (event.uuid, event.index) == (UUID, "7")
+    assert heard_with(subject(UUID, "", "7"), inventory=INVENTORY).index == "3", "the driver's own word wins"
+
+
+def test_the_page_of_another_node_says_nothing_of_addresses() -> None:
+    match = Match(
+        assignment=Assignment(owner=A, resource="nvidia.com/gpu", device_id=UUID), ref=None, key=DeviceKey(uuid=UUID)
+    )
+    for reason, uuid in ((Unmatched.OTHER_NODE, ""), (Unmatched.NO_SAMPLE, UUID)):
+        events, owners = KernelEvents(), Owners(matches=(replace(match, reason=reason), replace(match, samples=1)))
+        events.look(owners, Inventory(), [subject(UUID, ADDRESS)], asked_at=0, now=0)
+        events.hear(xid(), {}, at_seconds=1_000, heard_at=5, is_new=True)
+        events.look(owners, Inventory(), [subject(UUID, ADDRESS)], asked_at=5.1, now=5.1)
+        assert [event.uuid for event in events.newest] == [uuid]
+
+
+def test_addresses_of_pages_are_forgotten_once_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.ownership.kernel_events.MOST_WAITING", 2)
+    for buses, uuid in ((["65", "66"], UUID), (["65", "66", "67"], "")):
+        events = KernelEvents()
+        pages = [subject(UUID if bus == "65" else f"GPU-{bus}", f"0000:{bus}:00.0") for bus in buses]
+        for page in (pages, [OTHER]):
+            events.look(NOBODYS, Inventory(), page, asked_at=0, now=0)
+        events.hear(xid(), {}, at_seconds=1_000, heard_at=5, is_new=True)
+        events.look(NOBODYS, Inventory(), (), asked_at=5, now=5)
+        assert [event.uuid for event in events.newest] == [uuid]
+
+
+def test_few_errors_are_remembered_at_a_time_and_few_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.ownership.kernel_events.MOST_WAITING", 2)
+    story = Story()
+
+    def hear(code: int) -> bool:
+        return story.hear(KernelEvent(kind="xid", sequence=0, booted_us=5, address=ADDRESS, code=code), 1)
+
+    assert [hear(code) for code in (31, 13, 31, 48, 31)] == [True, True, False, True, True]
+    story.look(NOBODYS, 1.1)
+    assert story.events.take() == {(DeviceKey(uuid=UUID), None, code): number for code, number in ((31, 1), (13, 1))}
+
+
+def test_the_newest_events_come_first_and_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.ownership.kernel_events.MOST_EVENTS", 3)
+    story = Story()
+    for at, codes in ((1, [31, 13]), (2, [48, 94])):
+        for code in codes:
+            story.hear(xid(code), at)
+        story.look(NOBODYS, at)
+    assert [event.event.code for event in story.events.newest] == [94, 48, 13]
+
+
+def test_the_log_is_read_again_from_the_first_event_that_waits() -> None:
+    story = Story()
+    for event in (xid(31), xid(13)):
+        story.hear(event, 1)
+    assert story.events.before_waiting(1_000_000) == event.sequence - 2

@@ -1,0 +1,93 @@
+"""Which errors of a GPU still count against its health: those that are heard, and those of before the start."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
+from exporter.model.kernel import EventKind, KernelEvent
+from exporter.model.pages import Subject
+from exporter.model.pods import Owner
+from exporter.ownership.kernel_events import KernelEvents
+
+ADDRESS, UUID = "0000:65:00.0", "GPU-00000001-1111-2222-3333-444455556666"
+INVENTORY = Inventory(gpus=(InventoryGpu(uuid=UUID, index="3", address=ADDRESS),))
+OTHER = Subject(uuid="GPU-2", address="00000000:66:00.0")
+A = Owner(namespace="ml", pod="a", container="main")
+HELD = Owners(holders={DeviceKey(uuid=UUID): (Holder(owner=A, resource="nvidia.com/gpu", shared=False),)})
+NUMBERS = itertools.count()
+
+
+def xid(code: int | None, kind: EventKind = "xid", **more: object) -> KernelEvent:
+    number = next(NUMBERS)
+    return KernelEvent(
+        kind=kind,
+        sequence=number,
+        booted_us=number * 2_000_000,
+        code=code,
+        **{"address": ADDRESS, **more},  # type: ignore[arg-type] # what a test says of it
+    )
+
+
+def well(
+    text: str = "GPU recovery action changed from 0x1 (Reset) to 0x0 (None)", address: str = ADDRESS
+) -> KernelEvent:
+    return xid(154, text=text, address=address)
+
+
+@pytest.mark.parametrize(
+    ("heard", "standing"),
+    [
+        ([xid(79), xid(48)], [79, 48]),
+        # of one number the last one counts, but for errors of several instances
+        ([xid(48), xid(79), xid(48)], [79, 48]),
+        ([xid(94, instance="5"), xid(94, instance="7"), xid(94, instance="5")], [94, 94]),
+        ([xid(48), xid(48, address="0000:02:00.0")], [48, 48]),
+        ([xid(None, kind="lost"), xid(None, kind="pcie", severity="fatal")], [None, None]),
+        # errors of programs, and of a GPU that nobody knows
+        ([xid(31), xid(79), xid(48, address="0000:01:00.0")], [79]),
+        # the GPU is well again, and no other one
+        ([xid(79), xid(48), well()], []),
+        ([xid(79), well(address="0000:02:00.0"), well(address="0000:01:00.0")], [79]),
+        ([xid(79), well("GPU recovery action changed from 0x0 (None) to 0x1 (Reset)")], [79, 154]),
+        ([xid(79), well("no action")], [79]),
+    ],
+)
+@pytest.mark.parametrize("is_recalled", [False, True])
+def test_the_errors_that_count(heard: list[KernelEvent], standing: list[int | None], *, is_recalled: bool) -> None:
+    """Whether they are heard, or were in the log when the exporter started: there nobody asks who held the GPU."""
+    events, uuids = KernelEvents(), {ADDRESS: UUID, "0000:02:00.0": "GPU-2"}
+    for event in heard:
+        if is_recalled:
+            events.recall(event, uuids, 1_000)
+        else:
+            anew = replace(event, booted_us=next(NUMBERS) * 2_000_000)
+            events.hear(anew, uuids, at_seconds=1_000, heard_at=1, is_new=True)
+    events.look(HELD, INVENTORY, asked_at=2, now=2)
+    assert [error.event.code for error in events.standing] == standing
+    assert {error.uuid for error in events.standing} <= {UUID, "GPU-2"}
+    assert len(events.newest) == (0 if is_recalled else len(heard))
+    assert not is_recalled or not events.take()
+
+
+def test_an_earlier_error_waits_until_its_gpu_is_known() -> None:
+    events = KernelEvents()
+    events.recall(xid(79), {}, 1_000)
+    events.recall(xid(48, address="0000:66:00.0"), {}, 1_000)
+    events.look(HELD, Inventory(), asked_at=None, now=1)
+    assert [*events.standing] == []
+    events.look(HELD, INVENTORY, asked_at=None, now=2)
+    assert [(error.event.code, error.uuid) for error in events.standing] == [(79, UUID)]
+    events.hear(well(), {}, at_seconds=1_000, heard_at=3, is_new=True)
+    events.look(HELD, INVENTORY, [OTHER], asked_at=3, now=3)
+    assert [(error.event.code, error.uuid) for error in events.standing] == [(48, "GPU-2")], "no error comes back"
+
+
+def test_only_the_last_errors_count_if_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.ownership.kernel_events.MOST_STANDING", 2)
+    events = KernelEvents()
+    for code in (79, 48, 64):
+        events.hear(xid(code), {}, at_seconds=1_000, heard_at=1, is_new=True)
+    events.look(HELD, INVENTORY, asked_at=1, now=1)
+    assert [error.event.code for error in events.standing] == [48, 64]
