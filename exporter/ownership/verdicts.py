@@ -354,7 +354,7 @@ def _last_xids(events: Iterable[DeviceEvent], inventory: Inventory) -> Mapping[D
     xids: dict[DeviceKey, XidOfGpu] = {}
     for error in sorted(events, key=lambda error: -error.at_seconds):
         event = error.event
-        if event.kind == "xid" and event.code and is_error(event.code) and error.uuid:
+        if event.kind == "xid" and event.code and is_error(event.code):
             xids.setdefault(DeviceKey(uuid=error.uuid, instance=event.instance), (event.code, names.of(error.uuid)))
     return xids
 

@@ -266,6 +266,15 @@ def test_an_event_names_who_held_the_gpu_all_the_time(before: str, now: str, hol
         (ERRORS_BEGAN, NOW + 30, GPU(0), "errors of NVLink on link 5 within the last hour: 2 replays"),
     ]
     assert {event.holders for event in node.verdicts.link_events} == {holders}
+    assert {event.index for event in node.verdicts.link_events} == {"0"}
+
+
+def test_the_newest_events_of_links_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.ownership.verdicts.MOST_EVENTS", 3)
+    node = Node()
+    for number, of_gpu in enumerate(["111", "011", "001", "000", "011", "001"]):
+        node.look([*states(0, of_gpu), *states(1, "111")], at=30.0 * number)
+    assert [event.at_seconds - NOW for event in node.verdicts.link_events] == [150, 90, 60]
 
 
 def test_errors_begin_again_after_an_hour_and_a_link_goes_down_again() -> None:

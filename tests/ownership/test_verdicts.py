@@ -101,6 +101,7 @@ def verdict_of(verdicts: Verdicts, snapshot: Snapshot, *errors: DeviceEvent, at:
         (looked(word="Unknown"), (), "ok", ""),
         (looked(None, word="Unknown"), (), "unknown", "kubelet"),
         (looked(word="Unknown", message="its device plugin no longer offers it"), (), "unknown", "not-offered"),
+        (looked(), (error(None),), "ok", ""),
         (looked(), (error(31),), "ok", ""),
         (looked(), (error(68),), "ok", ""),
         (looked(), (error(63),), "degraded", "xid"),
@@ -225,7 +226,7 @@ def test_a_look_beside_another_has_the_verdicts_of_what_it_saw() -> None:
         ((), (error(31, instance="3"), error(13, at=NOW - 1)), 31, 31),
         ((), (error(31, instance="4"), error(13, at=NOW - 1)), 31, 13),
         ((), (error(31, instance="4"),), 31, None),
-        ((error(None, kind="lost"),), (error(20034, kind="sxid"),), None, None),
+        ((error(None, kind="lost"),), (error(20034, kind="sxid"), error(None)), None, None),
     ],
 )
 def test_a_device_has_its_last_xid(
