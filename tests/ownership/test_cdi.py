@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from exporter.model.devices import InventoryGpu, MigInstance
+from exporter.model.devices import CdiPlace, InventoryGpu, MigInstance
 from exporter.ownership.inventories import (
-    MOST_DEVICES,
-    MOST_NODES,
     CdiDevice,
     CutPlace,
     inventory_of,
@@ -98,7 +96,14 @@ def of(uuid: str, minors: set[int], caps: set[int] | None = None) -> CdiDevice:
         ),
         pytest.param(spec({"name": MIG, "containerEdits": []}), [], id="odd edits"),
         pytest.param(spec(device("GPU-1; rm", "/dev/nvidia0")), [], id="a name that is no UUID"),
-        pytest.param(spec(device(GPU, *["/dev/x"] * MOST_NODES, "/dev/nvidia0")), [], id="too many nodes"),
+        pytest.param(spec(device(GPU, *["/dev/x"] * 63, "/dev/nvidia0")), [of(GPU, {0})], id="many nodes"),
+        pytest.param(spec(device(GPU, *["/dev/x"] * 64, "/dev/nvidia0")), [], id="too many nodes"),
+        pytest.param(spec(device(MIG, f"{CAPS}66")), [of(MIG, set(), {66})], id="capabilities alone"),
+        pytest.param(
+            spec({"name": GPU, "containerEdits": {"deviceNodes": [{"path": 5, "hostPath": "/dev/nvidia4"}]}}),
+            [of(GPU, {4})],
+            id="a path on the host alone",
+        ),
         pytest.param(spec(), [], id="no device"),
     ],
 )
@@ -113,10 +118,20 @@ def test_what_is_no_spec(content: object) -> None:
 
 
 def test_a_spec_with_too_many_devices() -> None:
-    with pytest.raises(ValueError, match=f"{MOST_DEVICES + 1} devices"):
-        read_spec(spec(*[device("0", "/dev/nvidia0")] * (MOST_DEVICES + 1)))
+    with pytest.raises(ValueError, match="4097 devices; 4096 are read"):
+        read_spec(spec(*[device("0", "/dev/nvidia0")] * 4097))
+    assert len(read_spec(spec(*[device("0", "/dev/nvidia0")] * 4096))) == 4096
+    two = spec(device(GPU, "/dev/nvidia0"), device(OTHER, "/dev/nvidia1"))
     with pytest.raises(ValueError, match="too many devices"):
-        read_spec(spec(device(GPU, "/dev/nvidia0"), device(OTHER, "/dev/nvidia1")), 1)
+        read_spec(two, 1)
+    assert len(read_spec(two, 2)) == 2
+
+
+@pytest.mark.parametrize(("kind", "name", "qualified"), [("a.b/c", "x", "a.b/c=x"), ("", "x", ""), ("a.b/c", "", "")])
+def test_a_device_by_another_name_than_a_uuid_has_a_qualified_one(kind: str, name: str, qualified: str) -> None:
+    devices = read_spec(spec(device(name, "/dev/nvidia3", f"{CAPS}66"), kind=kind))
+    expected = CdiDevice(uuid="", minors=frozenset({3}), caps=frozenset({66}), name=qualified)
+    assert devices == ((expected,) if qualified else ())
 
 
 def test_the_list_of_capabilities() -> None:
@@ -180,3 +195,36 @@ def test_specs_that_contradict_each_other() -> None:
     gpus = inventory_of({"a": (of(GPU, {0}),), "b": (of(GPU, {1}),)}, PLACES)
     assert gpus.gpus == (InventoryGpu(uuid=GPU),)
     assert [doubt.trouble.message for doubt in gpus.doubts] == [f"{GPU}: a says it is nvidia0, b says it is nvidia1"]
+    assert gpus.doubts[0].leaves_out == frozenset()
+    both = inventory_of({"a": (of(GPU, {0}),), "b": (of(GPU, {0}),)}, PLACES)
+    assert (both.gpus, both.doubts) == ((InventoryGpu(uuid=GPU, device="nvidia0"),), ())
+
+
+def by_name(minors: set[int], caps: set[int] | None = None) -> CdiDevice:
+    return of("", minors, caps)._replace(name="k=x")
+
+
+@pytest.mark.parametrize(
+    ("devices", "place"),
+    [
+        ([by_name({3})], CdiPlace(minor="3")),
+        ([by_name(set())], CdiPlace(minor="")),
+        ([by_name({0}, {66, 67})], CdiPlace(minor="0", instance="7")),
+        ([by_name(set(), {201})], CdiPlace(minor="1", instance="7")),
+        # nodes of two GPUs, of two instances, of an instance that nobody knows
+        ([by_name({0, 1})], None),
+        ([by_name({1}, {66})], None),
+        ([by_name({0}, {66, 75})], None),
+        ([by_name({0}, {999})], None),
+        # files that agree, that disagree, and of which one says nothing clear
+        ([by_name({3}), by_name({3})], CdiPlace(minor="3")),
+        ([by_name({3}), by_name({4})], None),
+        ([by_name({3}), by_name({0, 1})], None),
+    ],
+)
+def test_a_qualified_name_leads_to_one_place_or_to_none(devices: list[CdiDevice], place: CdiPlace | None) -> None:
+    inventory = inventory_of({f"f{number}": (device,) for number, device in enumerate(devices)}, PLACES)
+    assert inventory.places == {"k=x": place}
+    assert inventory.gpus == ()
+    is_contradiction = devices == [by_name({3}), by_name({4})]
+    assert [doubt.leaves_out for doubt in inventory.doubts] == [frozenset()] * is_contradiction

@@ -31,6 +31,9 @@ def test_an_inventory() -> None:
         )
     )
     assert len(read_inventory(World(gpus=4, mig=2).inventory()).gpus) == 4
+    most = {"uuid": "a" * 256, "index": "007", "mig": [{"uuid": "b", "instance_id": 999_999_999, "profile": ""}]}
+    mig = MigInstance(uuid="b", instance_id="999999999")
+    assert read_inventory({"gpus": [most]}).gpus == (InventoryGpu(uuid="a" * 256, index="7", mig=(mig,)),)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,19 @@ def test_an_inventory() -> None:
         (
             {"gpus": [{"uuid": "a", "index": "9" * 5000}]},
             f"gpus[0].index: '{'9' * 79}…' is not allowed; give a whole number from 0 to 999999999",
+        ),
+        (
+            {"gpus": [{"uuid": "a", "index": 1_000_000_000}]},
+            "gpus[0].index: 1000000000 is not allowed; give a whole number from 0 to 999999999",
+        ),
+        (
+            {"gpus": [{"uuid": "a", "index": "-1"}]},
+            "gpus[0].index: '-1' is not allowed; give a whole number from 0 to 999999999",
+        ),
+        ({"gpus": [{"uuid": "a" * 257}]}, "gpus[0].uuid: it has 257 characters; give at most 256"),
+        (
+            {"gpus": [{"uuid": "a", "mig": [{"uuid": "b", "instance_id": 1}]}, {"uuid": "b"}]},
+            "'b' is there 2 times; name each GPU and each MIG instance once",
         ),
         ({"gpus": [{"uuid": "a", "mig": [{"uuid": "b"}]}]}, "gpus[0].mig[0].instance_id: it is required"),
         ({"gpus": [{"uuid": "a"}, {"uuid": "a"}]}, "'a' is there 2 times; name each GPU and each MIG instance once"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import Trouble
-from exporter.model.devices import Inventory, InventoryDoubt, InventoryGpu, MigInstance
+from exporter.model.devices import CdiPlace, Inventory, InventoryDoubt, InventoryGpu, MigInstance
 from exporter.ownership.inventories import SourceInventory, put_together
 
 MIG = st.sampled_from([f"MIG-{number}" for number in range(4)])
@@ -143,6 +143,50 @@ def test_numbers_and_profiles_come_from_the_best_part_that_has_them() -> None:
     (found,) = put_together([first, second]).gpus
     assert (found.index, found.mig[0].profile, found.mig[0].sources) == ("4", "1g.10gb", ("a", "b"))
     assert (found.slices, found.serial) == (4, "s")
+    third = part(
+        "c",
+        InventoryGpu(
+            uuid="GPU-a",
+            index="5",
+            address="0000:65:00.0",
+            mig=(MigInstance(uuid="x", instance_id="7", profile="other"),),
+        ),
+        InventoryGpu(uuid="GPU-b"),
+    )
+    best, bare = put_together([first, second, third]).gpus
+    assert (best.index, best.mig[0].profile, best.address) == ("4", "1g.10gb", "0000:65:00.0")
+    assert bare == InventoryGpu(uuid="GPU-b", sources=("c",))
+    # what is said of a GPU without a UUID is nobody's
+    nameless = part("d", InventoryGpu(uuid="", device="nvidia5", index="9"))
+    assert put_together([nameless, third]).gpus == put_together([third]).gpus
+
+
+def test_places_of_names_are_those_of_the_source_that_has_some() -> None:
+    by_specs = {"k=x": CdiPlace(minor="3")}
+    sources = [SourceInventory(name=f"{places}", inventory=Inventory(places=places)) for places in ({}, by_specs)]
+    assert put_together(sources).places == by_specs
+    assert put_together(sources[:1]).places == {}
+
+
+def test_the_first_that_wins_counts() -> None:
+    parts = [part(name, gpu(uuid, "nvidia0", x="7"), wins=True) for name, uuid in (("one", "GPU-a"), ("two", "GPU-b"))]
+    inventory = put_together(parts)
+    assert places(inventory) == {"x": ("GPU-a", "7")}
+    assert [(one.uuid, one.device) for one in inventory.gpus] == [("GPU-a", "nvidia0"), ("GPU-b", "")]
+
+
+def test_what_is_left_out_is_told_with_its_number_and_why() -> None:
+    (doubt,) = put_together([part("cdi", gpu("", "nvidia0", x="7", y="8"), gpu("", "nvidia1"))]).doubts
+    assert doubt.trouble.message == ("which GPU nvidia0 is, is not known for sure: 2 MIG instances of it are left out")
+    assert "does the driver list its GPUs?" in doubt.trouble.remedy
+    assert not doubt.is_contradiction
+    (nameless,) = put_together([part("cdi", gpu("", x="7"))]).doubts
+    assert nameless.trouble.message.startswith("which GPU their GPU is")
+    # the driver knows it, and a spec says something else of it
+    said = [part("driver", gpu("GPU-a", "nvidia0")), part("cdi", gpu("GPU-c", "nvidia0"), gpu("", "nvidia0", x="7"))]
+    assert [one.is_contradiction for one in put_together(said).doubts] == [True, True]
+    # another part knows the place of all
+    assert put_together([part("cdi", gpu("", "nvidia0", x="7")), part("nvml", gpu("GPU-a", x="7"))]).doubts == ()
 
 
 def test_a_parts_own_doubts_are_among_those_of_all() -> None:
