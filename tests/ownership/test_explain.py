@@ -235,7 +235,7 @@ def test_why_a_device_may_have_an_owner_that_is_not_known(words: Explainer, text
     assert words.unowned(DEVICE) == (f"not known: {words.why_unknown(DEVICE)}" if text else NOBODY)
 
 
-def test_an_instance_that_is_not_resolved_hides_the_owners_of_instances_alone() -> None:
+def test_an_unresolved_instance_hides_the_owners_of_instances_alone() -> None:
     unresolved = {str(Unmatched.MIG_UNRESOLVED)}
     assert what_hides_owners(unresolved, DEVICE) == ""
     assert "MIG instances" in what_hides_owners(unresolved, CUT_DEVICE)

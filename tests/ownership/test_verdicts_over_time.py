@@ -174,7 +174,7 @@ def test_a_gpu_with_an_error_of_nvml_keeps_it_for_as_long_as_nvml_says_it() -> N
         assert [reason.reason for reason in verdicts[KEY].reasons] == ["reset-required"], at
 
 
-def test_a_gpu_that_nothing_reads_is_unread_unless_the_kubelet_speaks_of_it() -> None:
+def test_a_gpu_that_nothing_reads_is_unread_if_the_kubelet_is_silent() -> None:
     verdicts = Node().look(gpus=[GPU, OTHER], is_well=True)
     assert codes(verdicts) == {GPU: "", OTHER: "unread"}
 
