@@ -1,6 +1,6 @@
 """Advice as text, JSON and CSV, with the queries that each advice rests on.
 
-Tests: tests/report/test_advice.py.
+Tests: tests/report/test_advice_forms.py.
 """
 
 import json

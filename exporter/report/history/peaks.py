@@ -1,6 +1,6 @@
 """Peaks and percentiles of rows, piece by piece of a span, for advice (report/advice.py).
 
-Tests: tests/end_to_end/test_report_advises.py.
+Tests: tests/report/history/test_peaks.py, tests/end_to_end/test_report_advises.py.
 """
 
 from collections import defaultdict
