@@ -1,4 +1,7 @@
-"""`report`: GPU-hours, energy and costs of a span, from a Prometheus server."""
+"""`report`: GPU-hours, energy and costs of a span, from a Prometheus server.
+
+Tests: tests/report/test_command.py, tests/report/test_flags.py.
+"""
 
 import asyncio
 import re

@@ -5,7 +5,7 @@ last value, and for the rows that fell. If that is not enough (report/growth.py)
 is read. If these are many samples, the piece is cut in six first, and all samples are read only of the parts in which
 something happened. A week costs some five hundred small queries, and a restart of an exporter a few more.
 
-Tests: test_collecting.py, test_facts.py and test_ending.py in tests/report/history, tests/report/test_growth.py.
+Tests: tests/report/history/test_collecting.py, tests/report/history/test_facts.py, tests/report/test_growth.py.
 """
 
 import asyncio

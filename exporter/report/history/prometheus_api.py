@@ -4,7 +4,8 @@ It asks at most two queries at once, and waits for a busy server. After `TooMuch
 https://prometheus.io/docs/prometheus/latest/querying/api/ describes the answers. They are read strictly, since any
 program may answer.
 
-Tests: tests/report/history/test_prometheus_api.py, test_asking.py and test_answers.py beside it.
+Tests: tests/report/history/test_prometheus_api.py, tests/report/history/test_asking.py,
+tests/report/history/test_answers.py.
 """
 
 import asyncio

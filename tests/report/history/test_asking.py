@@ -149,7 +149,7 @@ async def test_what_less_time_may_help_is_too_much(error: SourceError, is_too_mu
         await asked_of(error).api.query("up", 0)
 
 
-async def test_a_server_that_does_not_say_how_long_it_keeps_samples_keeps_them_unsaid() -> None:
+async def test_a_server_may_not_say_how_long_it_keeps_samples() -> None:
     keeps = asked_of(b'{"data": {"storageRetention": "15d"}}')
     assert await keeps.api.retention() == "15d"
     assert keeps.connection.paths == ["/api/v1/status/runtimeinfo"]
