@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from exporter.exposition.join import Joiner
-from exporter.model.devices import AddedLabels, Assignment, DeviceKey, Holder, Owners
-from exporter.model.pages import Rows
+from exporter.model.devices import AddedLabels, Assignment, Claim, DeviceKey, Holder, Owners
+from exporter.model.pages import Rows, Subject
 from exporter.model.pods import Owner
-from exporter.ownership.labels import LabelPolicy, PodAdditions
+from exporter.ownership.labels import LabelPolicy, PodAdditions, SampleLabels, labels_of_claim, pod_labels_among
 from exporter.ownership.sample_rows import Attribution
 from tests.support.owners import build_owners
 
@@ -210,6 +210,117 @@ def test_exported_labels_name_an_owner_only_with_a_pod() -> None:
     assert policy.read_subject(moved).exported == Owner(namespace="n", pod="p", container="c")
     assert policy.read_subject({"exported_namespace": "n"}).exported is None
     assert policy.read_subject({"UUID": "GPU-1"}).exported is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "taken"),
+    [
+        (LabelPolicy(), ""),
+        (LabelPolicy(has_pod_labels=True), "label_team"),
+        (LabelPolicy(has_claims=True), "dra_claim_name"),
+        (LabelPolicy(has_pod_labels=True, has_claims=True), "label_team dra_claim_name"),
+        # a sample that goes out without an owner has nothing of one
+        (LabelPolicy(names_owners=False), "label_team dra_claim_name"),
+        (LabelPolicy(names=("x", "y", "z")), "x"),
+    ],
+)
+def test_the_labels_that_are_taken_off_a_sample(policy: LabelPolicy, taken: str) -> None:
+    always = ["pod", "namespace", "container", "pod_name", "pod_namespace", "container_name", "pod_uid", "gpu_shared"]
+    others = ["label_team", "dra_claim_name", "x", "gpu", "UUID", "exported_pod", "dra_other"]
+    assert [name for name in (*always, *others) if policy.is_owner_label(name)] == [*always, *taken.split()]
+
+
+def test_without_owners_every_sample_is_nobodys() -> None:
+    assert LabelPolicy().nobodys is None
+    for policy, expected in (
+        (LabelPolicy(names_owners=False), IDLE),
+        (LabelPolicy(names_owners=False, idle_labels=False), ()),
+    ):
+        assert policy.nobodys is not None
+        assert labels_of(policy.nobodys) == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({}, False),
+        ({"gpu": "0"}, True),
+        # samples of disks have these, too
+        ({"device": "sda"}, False),
+        ({"uuid": "6f1f2a5c"}, False),
+        ({"uuid": "6f1f2a5c", "device": "sda"}, False),
+        ({"uuid": "6f1f2a5c", "gpu": "0"}, True),
+        ({"uuid": "6f1f2a5c", "model_name": "MI300X"}, True),
+        ({"UUID": "6f1f2a5c"}, True),
+        ({"gpu_uuid": "6f1f2a5c"}, True),
+        # a model is no name of one GPU
+        ({"modelName": "MI300X"}, False),
+        # NVIDIA's UUIDs say by themselves that it is a GPU
+        ({"UUID": "GPU-1", "gpu": "0"}, False),
+        ({"uuid": "MIG-1", "gpu": "0"}, False),
+    ],
+)
+def test_a_label_that_only_gpus_have(labels: dict[str, str], expected: bool) -> None:
+    assert LabelPolicy().read_subject(labels).has_gpu_label is expected
+
+
+def test_every_part_of_a_device_is_read_from_its_label() -> None:
+    ours = SampleLabels(device=("dev_file", "device"))
+    parts = {
+        "gpu": "1", "dev_file": "card1", "UUID": "u", "modelName": "m", "GPU_I_ID": "7", "GPU_I_PROFILE": "1g.10gb",
+        "pci_bus_id": "0:1:0.0", "DCGM_FI_DRIVER_VERSION": "570", "DCGM_FI_DEV_SERIAL": "s", "hostname": "n",
+        "vgpu": "v",
+    }  # fmt: skip
+    assert LabelPolicy(sample_labels=ours).read_subject(parts) == Subject(
+        uuid="u",
+        instance="7",
+        profile="1g.10gb",
+        index="1",
+        device="card1",
+        model="m",
+        vgpu="v",
+        host="n",
+        address="0:1:0.0",
+        driver="570",
+        serial="s",
+        has_gpu_label=True,
+    )
+    assert parts.keys() - ours.all == {"hostname", "vgpu"}
+    assert dict(ours.naming) == {
+        "gpu": ("gpu",),
+        "UUID": ("UUID", "uuid", "gpu_uuid"),
+        "device": ("dev_file", "device"),
+        "modelName": ("modelName", "model_name"),
+        "Hostname": ("Hostname", "hostname"),
+        "GPU_I_ID": ("GPU_I_ID",),
+        "GPU_I_PROFILE": ("GPU_I_PROFILE",),
+    }
+
+
+def test_a_page_that_names_an_owner_keeps_what_else_it_says_of_it() -> None:
+    came = {"UUID": "GPU-1", "label_team": "red", "label_x": "", "dra_pool_name": "p", "gpu_shared": "true"}
+    plain = LabelPolicy().read_subject(came)
+    assert (plain.came_extra, plain.came_shared) == ((), True)
+    subject = LabelPolicy(has_pod_labels=True, has_claims=True).read_subject(came)
+    assert subject.came_extra == (("label_team", "red"), ("dra_pool_name", "p"))
+    assert not LabelPolicy().read_subject({"gpu_shared": ""}).came_shared
+
+
+def test_the_labels_of_an_owner_and_its_claim() -> None:
+    assert LabelPolicy().labels_of(A) == IS_A
+    assert LabelPolicy().labels_of(A, uid="7", shared=True) == (*IS_A, ("pod_uid", "7"), *SHARED)
+    claim = Claim(namespace="ml", name="c", driver="gpu.nvidia.com", pool="p", device="gpu-0")
+    assert labels_of_claim(None) == ()
+    assert labels_of_claim(claim) == (
+        ("dra_claim_name", "c"),
+        ("dra_claim_namespace", "ml"),
+        ("dra_driver_name", "gpu.nvidia.com"),
+        ("dra_pool_name", "p"),
+        ("dra_device_name", "gpu-0"),
+    )
+    assert pod_labels_among([("pod", "a"), ("label_team", "red"), ("mylabel_x", "y")]) == (("label_team", "red"),)
+    assert PodAdditions(uid="7", labels=(("label_team", "red"),)).added == (("pod_uid", "7"), ("label_team", "red"))
+    assert PodAdditions(labels=(("label_team", "red"),)).added == (("label_team", "red"),)
 
 
 def test_names() -> None:
