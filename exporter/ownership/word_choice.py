@@ -59,16 +59,19 @@ class Choice:
                 return self._seen(shown)
         if self.heard.entries:
             return [Word(grant=entry.grant, source=self.heard.source, ref=entry.ref) for entry in self.heard.entries]
-        return [self._unknown] * (self.most or 1)
+        return [self._unknown] * self._number
 
     def _names_others(self, seen: Given) -> bool:
         """Whether processes run on a device that the word does not name, though not on more than were given.
 
         A privileged container may use every GPU of the node.
         """
-        if not seen.refs or len(seen.refs) > (self.most or 1):
-            return False
-        return not {*map(self.names.of, seen.refs)} <= self._by_word.keys()
+        return len(seen.refs) <= self._number and not {*map(self.names.of, seen.refs)} <= self._by_word.keys()
+
+    @property
+    def _number(self) -> int:
+        """The number of devices that the container has; where it is not known, one is likely."""
+        return self.most or 1
 
     @property
     def _by_word(self) -> Mapping[object, WrittenDevice]:
@@ -96,7 +99,7 @@ class Choice:
             Word(grant=grant, source=seen.source, ref=ref, trouble=trouble)
             for ref, grant in zip(seen.refs, grants, strict=True)
         ]
-        return [*words, *[self._unknown] * ((self.most or 1) - len(words))]
+        return [*words, *[self._unknown] * (self._number - len(words))]
 
     def _grants_for(self, refs: Sequence[DeviceRef]) -> Sequence[Grant]:
         """What the allocator says of the parts of these devices, by the device or else in its order."""

@@ -65,6 +65,7 @@ class Words:
         self._rules = rules
         self._allocators = allocators
         self._trusts_ids_of = trusts_ids_of
+        # with the assignment, so that no other one gets its id
         self._refs: dict[int, tuple[Assignment, DeviceRef | None]] = {}
         self._made: dict[_ContainerResource, tuple[Assignment, ...]] = {}
         # what each of them was made of: to read an annotation takes up to some milliseconds
@@ -116,21 +117,21 @@ class Words:
         self, assignments: frozenset[Assignment], pods: PodsByName
     ) -> Mapping[_ContainerResource, Sequence[_Token]]:
         """The tokens by container and resource, in stable order."""
-        before = self._refs
-        self._refs = {}
+        refs: dict[int, tuple[Assignment, DeviceRef | None]] = {}
         tokens: dict[_ContainerResource, list[_Token]] = {}
         for assignment in assignments:
             if assignment.claim is not None or assignment.units:
                 continue
-            as_read = before.get(id(assignment))
-            if as_read is None or as_read[0] is not assignment:
+            as_read = self._refs.get(id(assignment))
+            if as_read is None:
                 as_read = assignment, read_device_id(assignment.resource, assignment.device_id, self._rules)
-            self._refs[id(assignment)] = as_read
+            refs[id(assignment)] = as_read
             ref = as_read[1]
             if ref is None or not ref.allocator:
                 ref = self._marked(assignment, ref, pods.get(assignment.owner.pod_key))
             if ref is not None:
                 tokens.setdefault((assignment.owner, assignment.resource), []).append(_Token(assignment, ref))
+        self._refs = refs
         for of_use in tokens.values():
             of_use.sort(key=lambda token: token.assignment.device_id)
         return tokens
@@ -166,9 +167,7 @@ class Words:
         else:
             most = len(tokens)
             heard = _checked(heard, most)
-        of_ids = {
-            names.of(replace(token.ref, allocator="", shared=False)) for token in tokens if token.ref.names_device
-        }
+        of_ids = {names.of(token.ref) for token in tokens if token.ref.names_device}
         written = {names.of(entry.ref) for entry in heard.entries}
         if self._trusts_ids_of == allocator.name:
             heard = _by_ids(heard, allocator, tokens, names)
@@ -261,7 +260,7 @@ def _counted(tokens: Sequence[_Token], words: Sequence[Word], heard: Heard) -> t
     counts = [ids]
     if len(words) > 1:
         counts = [round(entry.memory_units or 0) for entry in heard.entries]
-    if len(counts) != len(words) or sum(counts) != ids:
+    if sum(counts) != ids:
         message = f"it counts {sum(counts)} units for this container, and the kubelet handed out {ids}"
         word = Word(grant=words[0].grant, source=heard.source, trouble=no_word(heard.source, message))
         return tuple(replace(token.assignment, word=word) for token in tokens)

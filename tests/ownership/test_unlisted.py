@@ -152,6 +152,20 @@ def test_a_part_that_cannot_be_read_is_the_first_containers(containers: tuple[st
     assert match.assignment.word.is_unlisted
 
 
+def test_a_part_for_a_container_that_is_not_there_is_the_first_ones() -> None:
+    held, reserving = reservation(1, "g")
+    owners = owners_of([held], by_name(reserving, worker("a", "g", container="x")))
+    assert [match.assignment.owner.container for match in owners.matches] == ["main"]
+
+
+def test_a_reservation_that_nothing_reads_leaves_its_groups_gpu_clear() -> None:
+    held, reserving = reservation(1, "g")
+    owner = replace(held.owner, pod="gpu-reservation-new")
+    unread = replace(held, owner=owner, device_id="slot 1")
+    pods = by_name(reserving, replace(reserving, name=owner.pod), worker("a", "g", gpu_fraction="0.5"))
+    assert [*holders(owners_of([held, unread], pods))] == [1]
+
+
 def test_the_only_pod_with_a_part_of_a_gpu_has_a_share_of_it() -> None:
     held, reserving = reservation(1, "g")
     owners = owners_of([held], by_name(reserving, worker("a", "g", gpu_fraction="0.5")))

@@ -1,19 +1,19 @@
 """Which device a token means: by what the node shows, or by the allocator's word on the pod."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from exporter.model.device_ref import DeviceRef
-from exporter.model.devices import Assignment, DeviceKey, Inventory, InventoryGpu, Owners
-from exporter.model.grants import Evidence, Given, Grant, Word
+from exporter.model.devices import Assignment, Claim, DeviceKey, Inventory, InventoryGpu, Owners
+from exporter.model.grants import Evidence, Given, Grant
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner, PodContainer, PodInfo, PodsByName
 from exporter.ownership.allocators.allocator_table import ALLOCATORS, Grammar
 from exporter.ownership.allocators.said import Said
-from exporter.ownership.device_ids import Rule
+from exporter.ownership.device_ids import RULES, Rule
 from exporter.ownership.owners import Knowledge, Unmatched
 from exporter.ownership.words import Words
 from tests.support.owners import build_owners
@@ -98,6 +98,9 @@ CASES: dict[str, tuple[list[Assignment], PodsByName, Evidence, Mapping[str, list
     "evidence alone": (ids(MAIN, 0), {}, {(MAIN, GPU): (shows(3),)}, {"main": [3]}),
     "evidence for any resource": (ids(MAIN, 0), {}, {(MAIN, ""): (shows(3),)}, {"main": [3]}),
     "evidence against the word": (ids(MAIN, 0), pod(hami([2])), {(MAIN, GPU): (shows(3),)}, {"main": [3]}),
+    "evidence of too few devices": (
+        ids(MAIN, 0, 0), pod(hami([2, 3])), {(MAIN, GPU): (shows(1),)}, {"main": [2, 3]}
+    ),
     "evidence of too many devices": (ids(MAIN, 0), pod(hami([2])), {(MAIN, GPU): (shows(1, 3),)}, {"main": [2]}),
     "a process where the word says": (
         ids(MAIN, 0), pod(hami([2])), {(MAIN, ""): (shows(2, is_whole=False),)}, {"main": [2]}
@@ -124,70 +127,77 @@ def test_the_device_of_a_token(case: str) -> None:
         assert match.is_token or match.key is None
 
 
-MEM, ALLOCATION = "aliyun.com/gpu-mem", "scheduler.framework.gpushare.allocation"
+OF_NO_DEVICE = [
+    ({}, "HAMi's scheduler chose the GPU and wrote it on the pod (the annotation", ""),
+    # other pods are known
+    (
+        {("ml", "b"): replace(pod(None)["ml", "a"], name="b")},
+        "an allocator's scheduler chose the GPU, and which pod bears this name now is not known",
+        "",
+    ),
+    (pod(None), "HAMi's scheduler chose the GPU, and has not written on the pod yet which one", ""),
+    (pod("x"), f"the annotation {HAMI} cannot be believed: place 1, device 1: 'x' is not", f"the annotation {HAMI}"),
+    (
+        pod(hami([2, 3])),
+        f"the annotation {HAMI} cannot be believed: it names 2 devices for this container, and the kubelet handed",
+        f"the annotation {HAMI}",
+    ),
+    (
+        pod(hami([], [2]), "main-", "side"),
+        f"the annotation {HAMI} cannot be believed: it names no device for this container",
+        f"the annotation {HAMI}",
+    ),
+]
 
 
-def gpushare(allocation: str | None, evidence: Sequence[Given] = ()) -> list[tuple[int | None, int, str]]:
-    """Of a container with 8 units of memory by 3 and 5 ids: the GPU, the count and the trouble of each assignment."""
-    units = [
-        Assignment(owner=MAIN, resource=MEM, device_id=f"{GPUS[n]}-_-0", count=count) for n, count in ((0, 3), (1, 5))
-    ]
-    annotations = {} if allocation is None else {ALLOCATION: allocation}
-    container = PodContainer(name="main", resources=frozenset({MEM}))
-    info = PodInfo(namespace="ml", name="a", uid="1", labels={}, annotations=annotations, containers=(container,))
-    pods = {} if allocation is None else {("ml", "a"): info}
-    made = Words().of(frozenset(units), pods, {(MAIN, MEM): tuple(evidence)}, INVENTORY)
-    owners = build_owners(made, PAGE)
-    return sorted(
-        (
-            GPUS.index(match.key.uuid) if match.key else None,
-            match.assignment.count,
-            match.assignment.word.trouble.message if match.assignment.word and match.assignment.word.trouble else "",
-        )
-        for match in owners.matches
-    )
+@pytest.mark.parametrize(("pods", "why", "source"), OF_NO_DEVICE)
+def test_why_a_token_has_no_device(pods: PodsByName, why: str, source: str) -> None:
+    (assignment,) = Words().of(frozenset(ids(MAIN, 0)), pods)
+    word = assignment.word
+    assert word is not None
+    assert word.trouble is not None
+    assert word.trouble.message.startswith(why)
+    assert (word.grant, word.source, word.ref, word.is_of_id) == (Grant(allocator="HAMi"), source, None, None)
 
 
-@pytest.mark.parametrize(
-    ("allocation", "evidence", "expected"),
-    [
-        ('{"0":{"2":8}}', [], [(2, 8, "")]),
-        # of one GPU all ids count, whatever the annotation counts
-        ('{"0":{"2":5}}', [], [(2, 8, "")]),
-        ('{"0":{"2":2,"3":6}}', [], [(2, 2, ""), (3, 6, "")]),
-        (None, [shows(3)], [(3, 8, "")]),
-        (None, [shows(3, is_whole=False)], [(3, 8, "")]),
-        # how many GPUs it has is not known, and one is likely
-        (None, [shows(1, 3, is_whole=False), shows(2, is_whole=False)], [(2, 8, "")]),
-        # evidence of more GPUs than the annotation names
-        ('{"0":{"2":8}}', [shows(1, 3)], [(2, 8, "")]),
-        ('{"0":{"2":8}}', [shows(2)], [(2, 8, "")]),
-    ],
-)
-def test_ids_that_count_units_of_a_gpu(
-    allocation: str | None, evidence: Sequence[Given], expected: list[tuple[int, int, str]]
-) -> None:
-    assert gpushare(allocation, evidence) == expected
+def test_a_process_where_the_word_says_leaves_the_word_its_source() -> None:
+    evidence: Evidence = {(MAIN, ""): (shows(2, source=NVML, is_whole=False),)}
+    word = owners_of(ids(MAIN, 0), pod(hami([2])), evidence).matches[0].assignment.word
+    assert word is not None
+    assert (word.source, word.is_of_id) == (f"the annotation {HAMI}", False)
 
 
-@pytest.mark.parametrize(
-    ("allocation", "evidence", "why"),
-    [
-        (None, [], "gpushare's scheduler chose the GPU and wrote it on the pod (the annotation"),
-        (None, [shows(1, 3, is_whole=False)], "gpushare's scheduler chose the GPU and wrote it on the pod"),
-        # two GPUs, and nothing says which part is whose
-        (None, [shows(1, 3)], "it counts 0 units for this container, and the kubelet handed out 8"),
-        ('{"0":{"2":2,"3":5}}', [], "it counts 7 units for this container, and the kubelet handed out 8"),
-        ("x", [], "cannot be believed: 'x' is no JSON"),
-    ],
-)
-def test_ids_that_count_units_of_gpus_that_nobody_knows(
-    allocation: str | None, evidence: Sequence[Given], why: str
-) -> None:
-    """The ids stay as they are, each with the reason."""
-    made = gpushare(allocation, evidence)
-    assert [(gpu, count) for gpu, count, _ in made] == [(None, 3), (None, 5)]
-    assert all(why in message for _, _, message in made)
+@pytest.mark.parametrize("of_claim", [True, False])
+def test_claims_and_units_that_name_no_device_are_no_tokens(*, of_claim: bool) -> None:
+    """Though such ids of an unknown pod would be."""
+    claim = Claim(namespace="ml", name="c", driver="huawei.com/npu", pool="n", device="npu-0")
+    held = Assignment(owner=MAIN, resource="huawei.com/npu", device_id="npu-0")
+    none: PodsByName = {}
+    assert Words().of(frozenset([held]), none) != {held}
+    assignments = frozenset([replace(held, claim=claim) if of_claim else replace(held, units=4)])
+    assert Words().of(assignments, none) is assignments
+
+
+class _Rules(list[Rule]):
+    """Counts how often it is gone through."""
+
+    rounds = 0
+
+    def __iter__(self) -> Iterator[Rule]:
+        self.rounds += 1
+        return super().__iter__()
+
+
+def test_an_id_is_read_once_while_its_assignment_stays_the_same_object() -> None:
+    rules = _Rules(RULES)
+    words = Words(rules=rules)
+    assignments = frozenset([*ids(MAIN, 0), *ids(SIDE, 1)])
+    for pods in (pod(None), pod(hami([2], [3]), "main", "side")):
+        words.of(assignments, pods)
+        assert rules.rounds == 2
+    words.of(frozenset(), {})
+    words.of(assignments, {})
+    assert rules.rounds == 4, "what is gone is forgotten"
 
 
 @pytest.mark.parametrize(("text", "memory"), [(None, [None, None]), (hami([0, 1]), [10240, 10240])])
@@ -322,14 +332,18 @@ def test_an_annotation_is_read_once_while_it_stays_the_same() -> None:
     of_other = replace(pod(hami([1]))["ml", "a"], name="b", uid="2")
     words.of(assignments, {**pods, ("ml", "b"): of_other})
     assert sorted(grammar.texts) == sorted([hami([2], [3]), hami([1])])
-    words.of(assignments, {**pods, ("ml", "b"): replace(of_other, annotations={HAMI: hami([0])})})
+    now = {**pods, ("ml", "b"): replace(of_other, annotations={HAMI: hami([0])})}
+    words.of(assignments, now)
     assert grammar.texts[2:] == [hami([0])]
+    # it is kept with its word alone, since another pod may get the place of this one in memory
+    words.of(assignments, now, {(other, ""): (shows(3),)})
+    assert grammar.texts[3:] == [hami([0])]
 
 
 ASCEND = "huawei.com/Ascend910"
 
 
-def npu(pod_annotations: Mapping[str, str] | None) -> frozenset[Assignment]:
+def npu(pod_annotations: Mapping[str, str] | None, rules: Sequence[Rule] = RULES) -> frozenset[Assignment]:
     """What becomes of the id Ascend910-3, on a pod with these annotations (None: a pod that nobody knows)."""
     held = Assignment(owner=MAIN, resource=ASCEND, device_id="Ascend910-3")
     container = PodContainer(name="main", resources=frozenset({ASCEND}))
@@ -337,7 +351,7 @@ def npu(pod_annotations: Mapping[str, str] | None) -> frozenset[Assignment]:
         namespace="ml", name="a", uid="1", labels={}, annotations=pod_annotations or {}, containers=(container,)
     )
     pods = {} if pod_annotations is None else {("ml", "a"): info}
-    return Words().of(frozenset([held]), pods)
+    return Words(rules).of(frozenset([held]), pods)
 
 
 @pytest.mark.parametrize(
@@ -362,6 +376,15 @@ def test_an_id_that_only_its_pod_shows_to_be_a_token(annotations: Mapping[str, s
     assert bool(word.trouble) is (index == "none")
 
 
+@pytest.mark.parametrize(("real", "is_of_id"), [("Ascend910-3", True), ("Ascend910-5", False)])
+def test_a_marked_id_is_compared_with_the_device_of_the_word(real: str, *, is_of_id: bool) -> None:
+    rule = Rule("a rule of the user's", re.compile("Ascend910-(?P<index>[0-9]+)"), "huawei.com/*")
+    written = {"huawei.com/kltDev": "Ascend910-3", "huawei.com/AscendReal": real}
+    (assignment,) = npu(written, rules=(rule,))
+    assert assignment.word is not None
+    assert assignment.word.is_of_id is is_of_id
+
+
 @pytest.mark.parametrize(("annotations", "is_held"), [({}, True), ({"predicate-time": "1"}, False), (None, False)])
 def test_a_token_without_a_word_names_no_device_though_a_rule_reads_its_id(
     annotations: Mapping[str, str] | None, is_held: bool
@@ -369,18 +392,3 @@ def test_a_token_without_a_word_names_no_device_though_a_rule_reads_its_id(
     rule = Rule("a rule of the user's", re.compile("Ascend910-(?P<index>[0-9]+)"), "huawei.com/*")
     owners = build_owners(npu(annotations), PAGE, Knowledge(rules=(rule,)))
     assert bool(owners.holders) is is_held
-
-
-@pytest.mark.parametrize(("offered", "mib"), [(80, 8192), (81920, 8), (0, None)])
-def test_ids_that_count_memory_are_gib_or_mib_by_how_many_a_gpu_has(offered: int, mib: int | None) -> None:
-    word = Word(grant=Grant(allocator="gpushare"), ref=DeviceRef(form="", uuid=GPUS[0], shared=True))
-    held = Assignment(owner=MAIN, resource="aliyun.com/gpu-mem", device_id=f"{UUIDS[1]}-_-0", count=8, word=word)
-    on_offer = {f"{gpu}-_-0": offered for gpu in UUIDS} if offered else {}
-    owners = build_owners([held], PAGE, allocatable={"aliyun.com/gpu-mem": on_offer})
-    (holder,) = owners.holders[DeviceKey(uuid=GPUS[0])]
-    assert holder.grant == Grant(allocator="gpushare", memory_mib=mib)
-
-
-def test_volcanos_memory_ids_count_units_and_its_number_ids_do_not() -> None:
-    resources = ("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "nvidia.com/gpu")
-    assert [ALLOCATORS["Volcano"].counts_units(resource) for resource in resources] == [False, True, False]
