@@ -4,7 +4,7 @@ The page's Content-Security-Policy allows its one style, by the hash, and nothin
 light or dark theme, and paper. Charts are inline SVG: a bar shows the hours held, and on top of it, in a darker colour,
 the hours used. A bar's numbers are its title, which browsers show under the pointer. The table has them, too.
 
-Tests: tests/report/test_forms.py.
+Tests: tests/report/test_page.py, tests/report/test_forms.py.
 """
 
 from base64 import b64encode

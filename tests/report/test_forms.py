@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.report.costs import Prices
-from exporter.report.formatting import fit, name_of, number, width
+from exporter.report.formatting import change, fit, name_of, number, percent, width
 from exporter.report.forms import render_csv, render_json, render_table
 from exporter.report.groups import GroupBy
 from exporter.report.html_page import MOST_BARS, MOST_ROWS, bars_of_groups, columns_of_time, render_page
@@ -254,10 +254,31 @@ def test_the_bars_of_any_amount_fit(held: float, used: float) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, "-"), (0, "0.00"), (0.001, "<0.01"), (1.005, "1.00"), (123.456, "123.5"), (12345.6, "12,346")],
+    [
+        (None, "-"),
+        (0, "0.00"),
+        (0.001, "<0.01"),
+        (0.005, "0.01"),
+        (1.005, "1.00"),
+        (99.99, "99.99"),
+        (100, "100.0"),
+        (123.456, "123.5"),
+        (10_000, "10,000"),
+        (12345.6, "12,346"),
+    ],
 )
 def test_numbers(value: float | None, shown: str) -> None:
     assert number(value) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.5, "+0.50"), (0, "0.00"), (-0.5, "-0.50"), (-0.001, "-<0.01")])
+def test_a_change_has_its_sign(value: float, shown: str) -> None:
+    assert change(value) == shown
+
+
+@pytest.mark.parametrize(("ratio", "shown"), [(None, "-"), (0, "0%"), (0.126, "13%"), (1.5, "150%")])
+def test_a_part_is_shown_in_whole_percents(ratio: float | None, shown: str) -> None:
+    assert percent(ratio) == shown
 
 
 @given(st.text(), st.integers(3, 60))
@@ -273,6 +294,7 @@ def test_a_text_is_fitted_to_its_columns(text: str, columns: int) -> None:
         ("abcde", 5, "abcde"),
         ("abcdef", 5, "ab…ef"),
         ("abcdef", 4, "ab…f"),
+        ("e\u0301a", 3, "e\u0301a "),
         pytest.param("漢字漢字", 6, "漢…字 ", id="a sign of two columns is not cut in two"),
     ],
 )
