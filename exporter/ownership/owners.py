@@ -202,7 +202,7 @@ class OwnersBuilder:
         self._ordered = [assignment for assignment in self._ordered if new.pop(id(assignment), None)]
         self._ordered += new.values()
         self._ordered.sort(key=attrgetter("order"))
-        self._refs = {}
+        kept: dict[int, tuple[object, DeviceRef | None]] = {}
         read: list[ReadId] = []
         for assignment in self._ordered:
             if assignment.units:
@@ -211,8 +211,9 @@ class OwnersBuilder:
             before = None if id(assignment) in new else refs.get(id(assignment))
             if before is None or before[0] != decides:
                 before = (decides, read_assignment(assignment, knowledge))
-            self._refs[id(assignment)] = before
+            kept[id(assignment)] = before
             read.append((assignment, before[1]))
+        self._refs = kept
         return read
 
 
