@@ -79,18 +79,18 @@ def _allocated(parts: Sequence[_FocusRow]) -> Sequence[Mapping[str, str]]:
     places_of_origins = defaultdict[tuple[str, str, str], list[int]](list)
     for place, part in enumerate(parts):
         places_of_origins[part.origin].append(place)
-    ratios = [Decimal(0)] * len(parts)
+    columns: dict[int, Mapping[str, str]] = {}
     for places in places_of_origins.values():
         total = sum((parts[place].quantity for place in places), Fraction(0))
         shares = apportioned((parts[place].quantity / total for place in places), _DIGITS_OF_RATIO)
         for place, share in zip(places, shares, strict=True):
-            ratios[place] = share or Decimal(0)
-    return [_columns_of_part(part, ratio) for part, ratio in zip(parts, ratios, strict=True)]
+            columns[place] = _columns_of_part(parts[place], float(share or 0))
+    return [columns[place] for place in range(len(parts))]
 
 
-def _columns_of_part(part: _FocusRow, ratio: Decimal) -> Mapping[str, str]:
+def _columns_of_part(part: _FocusRow, ratio: float) -> Mapping[str, str]:
     element = {
-        "AllocatedRatio": float(ratio),
+        "AllocatedRatio": ratio,
         "UsageUnit": part.row["PricingUnit"],
         "UsageQuantity": float(part.quantity),
     }

@@ -1,6 +1,6 @@
 """Notes on what a report could not know, each with what to do about it. Pure.
 
-Tests: tests/report/test_report.py.
+Tests: tests/report/test_notes.py, tests/report/test_report.py.
 """
 
 from collections import defaultdict

@@ -13,7 +13,7 @@ import pytest
 from exporter.report.costs import Prices
 from exporter.report.focus import render_focus
 from exporter.report.groups import GroupBy
-from exporter.report.rows import Amounts
+from exporter.report.rows import Amounts, SpanFacts
 from exporter.report.span import make_span
 from tests.report.made import A100, H100, HOUR, ROWS, made, row
 
@@ -119,3 +119,49 @@ def test_the_billing_period_is_the_month_or_the_longer_span() -> None:
     assert {(row["BillingPeriodStart"], row["BillingPeriodEnd"]) for row in longer} == {
         ("2026-08-20T00:00:00Z", "2026-10-02T00:00:00Z")
     }
+
+
+def test_a_span_that_ends_with_its_month_is_billed_in_that_month() -> None:
+    span = make_span(start="2026-09-15", end="2026-10-01", now_ms=1_793_000_000_000)
+    rows = csv.DictReader(io.StringIO(render_focus(replace(made(prices=PRICES), span=span), "EUR")))
+    assert {(row["BillingPeriodStart"], row["BillingPeriodEnd"]) for row in rows} == {
+        ("2026-09-01T00:00:00Z", "2026-10-01T00:00:00Z")
+    }
+
+
+def test_a_part_of_an_hour_has_nine_digits_and_the_least_part_none() -> None:
+    thirds = [row(name, "p", Amounts(2 * HOUR)) for name in "abc"]
+    rows = [*thirds, row("least", "p", Amounts(3.6e-6))]
+    text = render_focus(made(prices=PRICES, rows=rows, facts=SpanFacts(models={"GPU-1": H100})), "EUR")
+    charges = list(csv.DictReader(io.StringIO(text, newline="")))
+    elements = {one["SubAccountId"]: json.loads(one["AllocatedMethodDetails"])["Elements"] for one in charges}
+    assert {name: element["AllocatedRatio"] for name, (element,) in elements.items()} == {
+        "a": 0.333333334, "b": 0.333333333, "c": 0.333333333, "least": 0.0,
+    }  # fmt: skip
+    assert elements["least"][0]["UsageQuantity"] == 1e-9
+
+
+def test_each_row_says_what_it_is_of_and_what_was_idle() -> None:
+    of_vision = [
+        one for one in charges() if one["SubAccountId"] == "vision" and one["ChargeDescription"].endswith(H100)
+    ]
+    held, energy = of_vision
+    names = ("ChargeDescription", "PricingUnit", "PricingQuantity", "ConsumedQuantity", "BilledCost")
+    assert [held[name] for name in names] == [f"Hours held of {H100}", "GPU-Hours", "20", "20", "83.8"]
+    assert [energy[name] for name in names] == [f"Energy of {H100}", "kWh", "6", "6", "1.725"]
+    assert [held[name] for name in ("x_IdleQuantity", "x_IdleCost", "SubAccountType")] == ["1", "4.19", "namespace"]
+    assert [energy[name] for name in ("x_IdleQuantity", "x_IdleCost")] == ["0", "0"]
+    assert json.loads(held["Tags"]) == {"namespace": "vision", "model": H100}
+    (free,) = (one for one in charges() if one["ChargeDescription"] == f"Hours that nobody held of {A100}")
+    assert [free[name] for name in (*names[1:3], "SubAccountType")] == ["GPU-Hours", "10", ""]
+    assert held["BillingAccountId"] == "default"
+
+
+def test_a_row_of_a_cluster_and_an_unknown_model_says_so() -> None:
+    (key, amounts, labels) = row("a", "p", Amounts(HOUR), uuid="GPU-9")
+    of_cluster = [(key._replace(cluster="x"), amounts, labels)]
+    any_model = Prices(of_any=Decimal(2))
+    text = render_focus(made(prices=any_model, rows=of_cluster, facts=SpanFacts()), "EUR")
+    (charge,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert (charge["BillingAccountId"], charge["SkuId"]) == ("x", "Hours held of unknown model")
+    assert json.loads(charge["Tags"]) == {"namespace": "a", "cluster": "x"}
