@@ -4,7 +4,7 @@ A row begins anew if the exporter restarts, or if a new pod has the name of an o
 long as their GPU, so only a restart makes them begin anew. But if every GPU is always held, they stay 0 and show no
 restart. So pods' rows show a restart, too, if the rows of several pods begin anew at once and none goes on.
 
-Tests: tests/report/test_growth.py.
+Tests: tests/report/test_counters.py, tests/report/test_growth.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

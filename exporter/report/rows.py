@@ -1,6 +1,6 @@
 """The data that a server has of a span: the rows of the accounts, and facts beside them.
 
-Tests: tests/report/test_growth.py.
+Tests: tests/report/test_counters.py, tests/report/test_growth.py.
 """
 
 from collections.abc import Mapping
