@@ -355,6 +355,9 @@ def test_whom_a_new_claims_spec_displaces_is_displaced_once_it_is_read() -> None
     nodes = ("/dev/nvidia3", f"{CAPS}480", f"{CAPS}481")
     of_a = given(A, f"{KIND}={CUT}", device="gpu-3-mig-1g10gb-19-4")
     of_b = given(B, f"{KIND}={cut_anew}", device="gpu-3-mig-3g40gb-9-4")
+    # a device plugin's id, and one of another container that is not listed yet
+    plain = Assignment(owner=replace(A, pod="plain"), resource="nvidia.com/gpu", device_id=UUIDS[5])
+    waiting = Assignment(owner=replace(A, pod="waiting"), resource="nvidia.com/gpu", device_id=UUIDS[6])
     before, after = (known(specs).places for specs in ({"a": spec(CUT, *nodes)}, {"b": spec(cut_anew, *nodes)}))
     owners = CurrentOwners(LabelPolicy(), places=before)
 
@@ -362,17 +365,19 @@ def test_whom_a_new_claims_spec_displaces_is_displaced_once_it_is_read() -> None
         return read_assignment(assignment, owners.knowledge)
 
     answers = (
-        PodResources(assignments=frozenset([one]), listed=frozenset([("ml", one.owner.pod)])) for one in (of_a, of_b)
+        PodResources(assignments=frozenset(held), listed=frozenset(("ml", one.owner.pod) for one in held))
+        for held in ([of_a, waiting], [of_b, plain])
     )
     state = answered(Retained(), next(answers), now=0.0, reconnected=False, read=read)
     state = answered(state, next(answers), now=1.0, reconnected=True, read=read)
-    assert state.assignments == {of_a, of_b}
+    assert state.assignments == {of_a, of_b, waiting, plain}
     assert settled(state, read, after.keys()) is state
     owners.learn(after, NO_CLAIMS)
     assert settled(state, read, set()) is state
     state = settled(state, read, after.keys())
-    assert state.assignments == {of_b}
-    assert state.unlisted == {}
+    assert state.assignments == {of_b, waiting, plain}
+    assert state.unlisted == {waiting: 0.0}
+    assert settled(replace(state, unlisted={}), read, after.keys()).unlisted == {}
 
 
 def test_places_of_specs() -> None:

@@ -1,13 +1,14 @@
 """Which entry of the kubelet's checkpoint is a container's, and which is of a container that had its ids before."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import pytest
 
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, Claim
-from exporter.model.grants import NO_EVIDENCE, CheckpointEntry, Given, Grant
+from exporter.model.grants import NO_EVIDENCE, CheckpointEntry, Given, Grant, Word
 from exporter.model.pods import Owner, PodInfo, PodOfName, PodsOfNames
 from exporter.ownership import evidence
 from exporter.ownership.device_ids import RULES, Rule, read_device_id, read_rules
@@ -17,7 +18,9 @@ from exporter.ownership.evidence import (
     SETTLED_SECONDS,
     AllTokens,
     Arrivals,
+    Turnover,
     by_checkpoint,
+    of_every_resource,
     together,
     tokens_among,
 )
@@ -175,3 +178,59 @@ def test_ids_are_read_again_only_of_containers_whose_ids_changed(monkeypatch: py
     assert sorted(texts) == [gpu, f"{gpu}-1", f"{gpu}-2"]
     assert tokens_among([], RULES, read) == {}
     assert read == {}
+
+
+def test_a_word_on_a_container_is_of_each_of_its_resources() -> None:
+    held = tokens(assigned(A, f"{X}-3"), assigned(B, f"{X}-4"), assigned(A, f"{X}-_-3", resource="aliyun.com/gpu-mem"))
+    given = of_every_resource({A: on(Y)}, held, {})
+    assert given.keys() == {(A, "")}
+    assert of_every_resource({A: on(Y)}, held, given) is given
+    assert of_every_resource({}, held, given) == {}
+
+
+def test_a_container_is_as_it_is_since_its_facts_changed() -> None:
+    turnover = Turnover()
+    assert turnover.note({A: 1, B: 1}, 10.0) == {A: 10.0, B: 10.0}
+    since = turnover.note({A: 1, B: 2}, 20.0)
+    assert since == {A: 10.0, B: 20.0}
+    assert turnover.note({A: 1, B: 2}, 30.0) is since
+    assert turnover.note({B: 2}, 40.0) == {B: 20.0}
+    assert turnover.note({A: 1, B: 2}, 50.0) == {A: 50.0, B: 20.0}
+
+
+@pytest.mark.parametrize(("changed_at", "is_late"), [(19.94, True), (19.96, False), (20.0, False)])
+def test_the_clock_of_files_may_be_a_little_behind(changed_at: float, *, is_late: bool) -> None:
+    arrivals, of_b = Arrivals(), tokens(assigned(B, f"{X}-4"))
+    arrivals.note(NO_TOKENS, 20.0)
+    arrivals.note(of_b, 30.0)
+    assert bool(arrivals.late(of_b, changed_at, 31.9)) == is_late
+    assert not arrivals.late(of_b, changed_at, 32.0)
+
+
+def test_only_the_container_that_came_last_is_late() -> None:
+    """The same tokens as an equal object, as they are read anew with every List."""
+    arrivals = Arrivals()
+    arrivals.note(NO_TOKENS, 10.0)
+    arrivals.note(tokens(assigned(A, f"{X}-3")), 20.0)
+    arrivals.note(tokens(assigned(A, f"{X}-3")), 30.0)
+    both = tokens(assigned(A, f"{X}-3"), assigned(B, f"{X}-4"))
+    arrivals.note(both, 30.5)
+    assert arrivals.late(both, 3.0, 31.0) == {(B, GPU)}
+    assert arrivals.late(tokens(assigned(A, f"{X}-3"), assigned(B, f"{X}-4")), 3.0, 99.0) == NONE_LATE
+    unknown = tokens(assigned(A, f"{X}-3"), assigned(B, f"{X}-5"))
+    assert arrivals.late(unknown, 99.0, 99.0) == {(B, GPU)}, "List has not had these ids yet"
+
+
+def test_a_late_container_has_no_word_of_a_checkpoint() -> None:
+    held = tokens(assigned(A, f"{X}-3"), assigned(B, f"{X}-4"))
+    entries = [kept("u-1", on(Y), f"{X}-3"), kept("u-2", on(Y), f"{X}-4")]
+    assert by_checkpoint(entries, held, NO_PODS, {(A, GPU)}).keys() == {(B, GPU)}
+
+
+def test_a_mark_or_a_word_makes_ids_of_any_form_tokens() -> None:
+    """A container's ids are of one resource, given in one piece or in several."""
+    word = Word(grant=Grant(allocator="KAI"))
+    by_word = replace(assigned(A, X)[0], word=word)
+    other = assigned(Owner(namespace="ml", pod="a", container="main"), Y)[0]
+    (of_a,) = tokens_among([by_word, other], RULES).values()
+    assert (of_a.allocator, of_a.are_shares, of_a.ids) == ("KAI", False, {X, Y})

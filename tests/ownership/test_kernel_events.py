@@ -84,6 +84,7 @@ class Story:
         (held(A), 9.0, NOBODYS, 9.0, None),
         # b came after a had gone, and before the event: the kubelet was asked at that moment
         (held(A), 5.0, held(B), 0.1, (B,)),
+        (held(A), 5.0, held(B), 0.0, (B,)),
         (held(A), 5.0, held(B), 0.5, (B,)),
         (held(A), 5.0, held(B), 0.6, None),
         (held(A), 5.0, held(B), 9.0, None),
@@ -211,6 +212,7 @@ def test_xids_are_counted_once_to_the_one_who_held_the_gpu() -> None:
     for code in (31, 31, 13):
         story.hear(xid(code), 1)
     story.hear(xid(20034, kind="sxid"), 1)
+    story.hear(xid(None), 1)
     assert story.events.before_waiting(1_000) < 1_000
     story.look(held(A), 1.1)
     key = DeviceKey(uuid=UUID)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, PodResources
 from exporter.model.pods import Owner
 from exporter.ownership.retention import GRACE_SECONDS, STALE_WHILE_REFUSED_SECONDS, Retained, answered, failed
@@ -68,6 +69,48 @@ def test_a_device_given_to_another_is_no_longer_held() -> None:
     assert answered(after(C), answer(whole), now=10.0, reconnected=True).assignments == {whole}
 
 
+X = "GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
+
+
+@pytest.mark.parametrize(
+    ("held", "given_now", "stays"),
+    [
+        # an allocator's token names another device than the container has, and is one container's
+        (f"{X}-3", X, True),
+        (X, f"{X}-3", True),
+        (f"{X}-3", f"{X}-4", True),
+        (f"{X}-3", f"{X}-3", False),
+        # an id that nobody understands
+        ("strange", "odd", True),
+        ("strange", "strange", False),
+        (X, X, False),
+        (X, f"{X}::1", False),
+    ],
+)
+def test_an_id_takes_a_device_away_as_far_as_it_names_one(held: str, given_now: str, *, stays: bool) -> None:
+    now = answer(assignment("d", given_now))
+    state = answered(after(assignment("a", held)), now, now=10.0, reconnected=True)
+    assert (len(state.assignments) == 2) == stays
+
+
+def test_who_only_looks_at_a_device_takes_it_from_nobody() -> None:
+    def read(held: Assignment) -> DeviceRef:
+        return DeviceRef(form="x", uuid=X, is_look=held.owner.pod == "monitoring")
+
+    for pod, kept in (("monitoring", {A}), ("d", set())):
+        to_another = assignment(pod, X)
+        state = answered(after(A), answer(to_another), now=10.0, reconnected=True, read=read)
+        assert state.assignments == {*kept, to_another}
+
+
+def test_a_device_without_a_name_takes_nothing_away() -> None:
+    """As a claim's network device: of two such devices nobody can say that they are one."""
+    for ref in (DeviceRef(form="x"), None):
+        to_d = assignment("d", "other")
+        state = answered(after(A), answer(to_d), now=10.0, reconnected=True, read=lambda _, ref=ref: ref)
+        assert state.assignments == {A, to_d}
+
+
 # issue 7, line 3
 def test_the_grace_counts_from_the_first_answer_that_lists_a_pod() -> None:
     state = answered(after(A, B), answer(), now=10.0, reconnected=True)
@@ -117,6 +160,7 @@ def test_a_failure_among_empty_answers_does_not_make_the_last_word_staler() -> N
     assert failed(state, now=300.0, max_stale_seconds=60.0).assignments == {A}
     assert failed(state, now=351.0, max_stale_seconds=60.0).assignments == frozenset()
     state = answered(state, answer(), now=590.0, reconnected=False)
+    assert failed(state, now=600.0, max_stale_seconds=60.0).assignments == {A}
     assert failed(state, now=601.0, max_stale_seconds=60.0).assignments == frozenset()
 
 
@@ -128,6 +172,13 @@ def test_static_pods_do_not_show_that_the_api_server_was_reached() -> None:
         only_static = answer(also_listed=(proxy,))
         state = answered(state, only_static, now=now, reconnected=now == 10.0, node="GPU-Node-1")
     assert state.assignments == {A, B}
+    only_static = answer(also_listed=(proxy,))
+    state = answered(after(A, cut_loose), only_static, now=10.0, reconnected=True, node="gpu-node-1")
+    state = answered(state, only_static, now=60.0, reconnected=False, node="gpu-node-1")
+    assert state.assignments == {A, cut_loose}, "one that is awaited is not static"
+    state = answered(after(cut_loose), answer(), now=10.0, reconnected=True, node="gpu-node-1")
+    state = answered(state, answer(), now=60.0, reconnected=False, node="gpu-node-1")
+    assert state.assignments == {cut_loose}, "no pod is listed yet"
     # where only static pods are awaited, there is nothing to reach
     state = answered(after(cut_loose), answer(also_listed=(proxy,)), now=10.0, reconnected=True, node="gpu-node-1")
     state = answered(state, answer(also_listed=(proxy,)), now=20.0, reconnected=False, node="gpu-node-1")
@@ -160,6 +211,20 @@ def test_a_kubelet_is_not_older_than_the_last_answer_of_the_one_before() -> None
     state = answered(after(A, B), answer(B), now=5.0, reconnected=True, up_for_seconds=3600.0)
     assert state.assignments == {A, B}
     assert state.unlisted == {A: 5.0}
+    unknown = answered(after(A, B), answer(B), now=60.0, reconnected=True)
+    assert unknown.unlisted == {A: 0.0}, "nobody knows for how long it has been up"
+
+
+def test_an_answer_in_force_is_as_old_as_the_last_one_with_pods() -> None:
+    assert Retained().known_at is None
+    state = after(A, B)
+    assert state.known_at == 0.0
+    state = answered(state, answer(), now=10.0, reconnected=True)
+    assert (state.known_at, state.answered_at) == (0.0, 10.0)
+    state = answered(state, answer(B), now=20.0, reconnected=False)
+    assert state.known_at == 20.0
+    empty = answered(after(), answer(), now=30.0, reconnected=True)
+    assert empty.known_at == 30.0, "it leaves nobody out"
 
 
 # issue 7, line 4
@@ -198,6 +263,8 @@ def test_failures_keep_owners_until_they_are_stale() -> None:
     assert state.assignments == {A}
     state = failed(state, now=600.1, max_stale_seconds=600.0)
     assert state.assignments == frozenset()
+    late = answered(Retained(), answer(A), now=590.0, reconnected=False)
+    assert failed(late, now=650.0, max_stale_seconds=60.0).assignments == {A}
     # and then they are not brought back by a kubelet that lists nothing yet
     assert answered(state, answer(), now=601.0, reconnected=True).assignments == frozenset()
 

@@ -99,7 +99,8 @@ def test_nothing_is_let_go_of_before_somebody_has_looked() -> None:
 def test_a_wiped_pools_devices_are_kept_for_two_minutes_named_or_not() -> None:
     """A pod may get its claim between the wipe and the driver's next slices: 31 s of a kubelet's restart."""
     known = described(described(KnownDevices(), [slice_of("a", "b")], now=0), [], now=100)
-    assert named(known, held("b"), now=100 + STEP - 1) is known
+    assert named(known, held("b"), now=219) is known
+    assert named(known, held("b"), now=220) is not known
     again = described(known, [slice_of("c", pool="other")], now=150)
     assert set(named(again, held("b"), now=100 + STEP - 1).kept) == {(DRIVER, POOL, "a"), (DRIVER, POOL, "b")}
     assert set(named(again, held("b"), now=100 + STEP).kept) == {(DRIVER, POOL, "b")}, "from the wipe on"
