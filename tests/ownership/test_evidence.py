@@ -18,6 +18,7 @@ from exporter.ownership.evidence import (
     SETTLED_SECONDS,
     AllTokens,
     Arrivals,
+    Tokens,
     Turnover,
     by_checkpoint,
     of_every_resource,
@@ -233,4 +234,4 @@ def test_a_mark_or_a_word_makes_ids_of_any_form_tokens() -> None:
     by_word = replace(assigned(A, X)[0], word=word)
     other = assigned(Owner(namespace="ml", pod="a", container="main"), Y)[0]
     (of_a,) = tokens_among([by_word, other], RULES).values()
-    assert (of_a.allocator, of_a.are_shares, of_a.ids) == ("KAI", False, {X, Y})
+    assert of_a == Tokens(ids=frozenset({X, Y}), allocator="KAI", are_shares=False)

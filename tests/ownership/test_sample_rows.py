@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from exporter.model.devices import Claim, DeviceKey, Holder, Owners
-from exporter.model.pages import Row
+from exporter.model.pages import Row, Subject
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy, PodAdditions
-from exporter.ownership.sample_rows import Attribution
+from exporter.ownership.sample_rows import Attribution, PerOwner
 
 A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
 CAME = Owner(namespace="n", pod="came", container="c")
@@ -69,3 +69,111 @@ def test_a_device_shown_once_is_nobodys_and_a_counter_has_a_row_that_is() -> Non
         [(b"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", split.read_subject({"UUID": "GPU-1"}))]
     )
     assert [row.owner for row in rows.each] == [A, B, None]
+
+
+def test_a_row_that_keeps_the_page_s_word_is_shared_if_its_owner_has_a_share() -> None:
+    wins = replace(POLICY, incoming_wins=True)
+    of_a = {**IN_A, "container": "main"}
+    for holders, is_shared in (
+        ([held_by(A)], False),
+        ([held_by(A, shared=True)], True),
+        ([held_by(B, shared=True)], False),
+        ([held_by(B, shared=True), held_by(A, shared=True)], True),
+    ):
+        assert rows_of(of_a, *holders, policy=wins) == [(A, is_shared, "", {}, None)]
+
+
+def test_the_labels_of_a_row_are_those_of_the_owner_and_what_the_page_adds() -> None:
+    owners = Owners(holders={DeviceKey(uuid="GPU-1"): (held_by(A),)})
+    subject = POLICY.read_subject({"UUID": "GPU-1", **IN_A, "label_team": "blue", "label_tier": "1", "pod_uid": "old"})
+    (rows,) = Attribution(owners, POLICY, of_pods={("ml", "a"): OF_A})([(b"power", subject)])
+    assert dict(rows.each[0].labels) == {
+        "pod": "a", "namespace": "ml", "container": "main", "label_tier": "1", "pod_uid": "uid-a", "label_team": "red",
+    }  # fmt: skip
+    assert len(rows.each[0].labels) == 6
+    assert rows.values is None, "the value goes out as it came"
+    (nobodys,) = Attribution(Owners(), POLICY)([(b"power", POLICY.read_subject({"UUID": "GPU-1", "label_x": "y"}))])
+    assert dict(nobodys.each[0].labels) == {"pod": "", "namespace": "", "container": "", "label_x": "y"}
+
+
+DEVICE_1, DEVICE_2, NAMELESS = ({"UUID": "GPU-1"}, {"UUID": "GPU-2"}, {"Hostname": "n"})
+IN_B = {"pod": "b", "namespace": "ml"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "are_per_owner"),
+    [
+        ([DEVICE_1, DEVICE_1], [False, False]),
+        ([{**DEVICE_1, **IN_A}], [False]),
+        ([{**DEVICE_1, **IN_A}, {**DEVICE_1, **IN_A, "x": "y"}], [False, False]),
+        ([{**DEVICE_1, **IN_A}, {**DEVICE_1, **IN_B}], [True, True]),
+        # the row without an owner, and another device's
+        ([DEVICE_1, {**DEVICE_1, **IN_A}, {**DEVICE_1, **IN_B}, DEVICE_2], [True, True, True, False]),
+        ([{**DEVICE_1, **IN_A}, {**DEVICE_2, **IN_B}], [False, False]),
+        # two pods that had one name
+        ([{**DEVICE_1, **IN_A, "pod_uid": "1"}, {**DEVICE_1, **IN_A, "pod_uid": "2"}], [True, True]),
+        ([{**DEVICE_1, **IN_A, "pod_uid": "1"}, {**DEVICE_1, **IN_A}], [False, False]),
+        # a virtual GPU's row, with and without an owner
+        ([{**DEVICE_1, **IN_A, "vgpu": "5"}, DEVICE_1], [True, True]),
+        ([{**DEVICE_1, "vgpu": "5"}, DEVICE_1], [True, False]),
+        ([{**NAMELESS, **IN_A}, {**NAMELESS, **IN_B}], [False, False]),
+    ],
+)
+def test_which_samples_are_one_owner_s_part_already(labels: list[dict[str, str]], are_per_owner: list[bool]) -> None:
+    subjects: dict[Subject, Subject] = {}
+    for each in labels:
+        read = POLICY.read_subject(each)
+        subjects.setdefault(read, read)
+    samples = [(b"power", subjects[POLICY.read_subject(each)]) for each in labels]
+    others = [(b"clock", samples[0][1])]
+    per_owner = PerOwner([*samples, *others])
+    assert [sample in per_owner for sample in samples] == are_per_owner
+    assert others[0] in per_owner or not samples[0][1].vgpu
+    assert bool(per_owner) == any(of for of, (_, one) in zip(are_per_owner, samples, strict=True) if one.came_with)
+
+
+def test_values_that_instances_repeat_are_read_first_where_they_are_divided() -> None:
+    cut, whole = Subject(uuid="GPU-1", instance="7"), Subject(uuid="GPU-1")
+    divided, copied = (Attribution(Owners(), replace(POLICY, sharing=sharing)) for sharing in ("split", "copy"))
+    families = divided.read_first([whole, cut])
+    assert families >= {b"DCGM_FI_DEV_POWER_USAGE", b"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
+    assert b"DCGM_FI_DEV_GPU_TEMP" not in families
+    assert divided.read_first([whole]) == copied.read_first([whole, cut]) == frozenset()
+
+
+def test_a_whole_gpu_s_value_goes_out_as_it_came_and_an_instance_has_its_part() -> None:
+    split = replace(POLICY, sharing="split")
+    owners = Owners(holders={DeviceKey(uuid="GPU-1"): (held_by(A),), DeviceKey(uuid="GPU-1", instance="7"): ()})
+    attribution = Attribution(owners, split)
+    samples = [(b"DCGM_FI_DEV_POWER_USAGE", Subject(uuid="GPU-1", instance=instance)) for instance in ("", "7")]
+    whole, cut = attribution(samples)
+    assert whole.values is None
+    assert cut.values is not None
+    assert cut.values(b"series", b"80.0") == (b"80.0",)
+
+
+def test_a_counter_that_nobody_reads_twice_is_not_divided() -> None:
+    once = replace(POLICY, sharing="split", divides_counters=False)
+    owners = Owners(holders={DeviceKey(uuid="GPU-1"): (held_by(A),)})
+    sample = (b"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Subject(uuid="GPU-1"))
+    (rows,) = Attribution(owners, once)([sample])
+    assert ([row.owner for row in rows.each], rows.values) == ([None], None)
+
+
+def test_rows_stay_while_holders_and_labels_of_pods_do() -> None:
+    subject = Subject(uuid="GPU-1")
+    of_pods = {("ml", "a"): OF_A}
+    holders = (held_by(A),)
+
+    def attribution(
+        held: tuple[Holder, ...], of: dict[tuple[str, str], PodAdditions], before: Attribution | None
+    ) -> Attribution:
+        return Attribution(Owners(holders={DeviceKey(uuid="GPU-1"): held}), POLICY, of_pods=of, before=before)
+
+    first = attribution(holders, of_pods, None)
+    (rows,) = first([(b"power", subject)])
+    assert attribution(holders, of_pods, first)([(b"power", subject)])[0] is rows
+    (others,) = attribution((held_by(B),), of_pods, first)([(b"power", subject)])
+    assert [row.owner for row in others.each] == [B]
+    (relabelled,) = attribution(holders, {}, first)([(b"power", subject)])
+    assert [row.uid for row in relabelled.each] == [""]
