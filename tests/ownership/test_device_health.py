@@ -9,13 +9,17 @@ import pytest
 from exporter._gen import pods_pb2
 from exporter.model.devices import Allocatable, Assignment, Claim, DeviceHealth, DeviceKey, Owners, SliceDevice
 from exporter.model.pods import AllocatedDevice, Owner, PodInfo
-from exporter.ownership.device_health import GRACE_SECONDS, MOST_MESSAGE_CHARS, HealthWatch
+from exporter.ownership.device_health import HealthWatch
 from exporter.ownership.owners import Knowledge
 from exporter.sources.kubelet import allocatable
 from exporter.sources.kubelet.kubelet_pods import parse_pod
 from exporter.sources.kubelet.pod_resources import parse
 from exporter.sources.kubernetes.node_objects import read_pod
 from tests.support.owners import build_owners
+
+# as users know them
+GRACE_SECONDS = 30.0
+MOST_MESSAGE_CHARS = 512
 
 DATA = Path(__file__).parent.parent / "data/device-health-1.36.2"
 A = Owner(namespace="ml", pod="train-0", container="main")

@@ -15,7 +15,6 @@ from exporter.ownership.device_ids import RULES, Rule, read_device_id, read_rule
 from exporter.ownership.evidence import (
     NO_TOKENS,
     NONE_LATE,
-    SETTLED_SECONDS,
     AllTokens,
     Arrivals,
     Tokens,
@@ -25,6 +24,9 @@ from exporter.ownership.evidence import (
     together,
     tokens_among,
 )
+
+# as users know them
+SETTLED_SECONDS = 2.0
 
 A, B = (Owner(namespace="ml", pod=pod, container="main") for pod in "ab")
 X, Y = "GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9", "GPU-40f717b2-d09e-4a1f-b8e7-0f5ef53b8a9f"

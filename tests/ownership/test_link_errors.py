@@ -10,11 +10,14 @@ from exporter.model.health import DeviceVerdict
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Snapshot
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.link_errors import LATELY_SECONDS, reason_of_links
+from exporter.ownership.link_errors import reason_of_links
 from exporter.ownership.sample_rows import Attribution
 from exporter.ownership.verdicts import Verdicts
 from tests.support.link_names import LEGACY, OF_LINK_5, TOTALS
 from tests.support.looks import GPU, Looks, row
+
+# as users know them
+LATELY_SECONDS = 3_600.0
 
 NOW = 1_000_000.0
 

@@ -18,10 +18,13 @@ from exporter.model.snapshot import Snapshot
 from exporter.outputs.event_rows import event_rows, newest_event
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.link_health import LinkHealth
-from exporter.ownership.link_states import FABRIC_SECONDS, LOAD_SECONDS
 from exporter.ownership.sample_rows import Attribution
 from exporter.ownership.verdicts import Verdicts
 from tests.support.looks import GPU, Looks, owner, row
+
+# as users know them
+FABRIC_SECONDS = 300.0
+LOAD_SECONDS = 120.0
 
 NOW = 1_000_000.0
 STATE = "DCGM_FI_DEV_NVLINK_GET_STATE"

@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, PodResources
 from exporter.model.pods import Owner
-from exporter.ownership.retention import GRACE_SECONDS, STALE_WHILE_REFUSED_SECONDS, Retained, answered, failed
+from exporter.ownership.retention import Retained, answered, failed
+
+# as users know them
+GRACE_SECONDS = 10.0
+STALE_WHILE_REFUSED_SECONDS = 600.0
 
 
 def assignment(pod: str, device_id: str) -> Assignment:

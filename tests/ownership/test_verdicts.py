@@ -26,21 +26,22 @@ from exporter.model.pages import JoinedPage, Subject
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, LookContext, Snapshot
-from exporter.ownership.kernel_events import DEGRADED_SECONDS, FAILING_SECONDS, reason_of
+from exporter.ownership.kernel_events import reason_of
 from exporter.ownership.labels import LabelPolicy
-from exporter.ownership.link_errors import LATELY_SECONDS
 from exporter.ownership.sample_rows import Attribution
-from exporter.ownership.verdicts import (
-    CLOCKS_SECONDS,
-    GRACE_SECONDS,
-    MISSING_SECONDS,
-    Verdicts,
-    verdict_by,
-)
+from exporter.ownership.verdicts import Verdicts, verdict_by
 from exporter.sources.nvml.library import GPU_IS_LOST, GPU_NOT_FOUND, LOST, RESET_REQUIRED, UNASKED, UNKNOWN
 from tests.support.looks import GPU as GPU_AT
 from tests.support.looks import Looks, row
 from tests.support.xids import INFORMING
+
+# as users know them
+FAILING_SECONDS = 86_400.0
+DEGRADED_SECONDS = 3_600.0
+CLOCKS_SECONDS = 300.0
+GRACE_SECONDS = 120.0
+MISSING_SECONDS = 86_400.0
+LATELY_SECONDS = 3_600.0
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 GPU, OTHER = "GPU-00000000-0000-0000-0000-000000000000", "GPU-00000001-0000-0000-0000-000000000000"

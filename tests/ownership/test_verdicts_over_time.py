@@ -18,10 +18,13 @@ from exporter.model.slices import at_once
 from exporter.model.snapshot import Health, Snapshot
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.sample_rows import Attribution
-from exporter.ownership.verdicts import GRACE_SECONDS, PageWords, Verdicts
+from exporter.ownership.verdicts import PageWords, Verdicts
 from exporter.sources.nvml.library import LOST, RESET_REQUIRED
 from tests.support.looks import GPU as GPU_AT
 from tests.support.looks import Looks, row
+
+# as users know them
+GRACE_SECONDS = 120.0
 
 A = Owner(namespace="ml", pod="train-0", container="main")
 GPU, OTHER = GPU_AT(0), GPU_AT(1)
@@ -246,3 +249,5 @@ def test_another_look_at_the_same_things_notices_a_new_event_alone() -> None:
     assert at_once(verdicts.look(snapshot, errors, None, NOW + 1)) is first
     after = at_once(verdicts.look(replace(snapshot, events=(error(31),)), errors, None, NOW + 1))
     assert after == {KEY: first[KEY]._replace(last_xid=31)}
+    later = at_once(verdicts.look(replace(snapshot, events=(error(13),)), errors, None, NOW + 1))
+    assert later == {KEY: first[KEY]._replace(last_xid=13)}
