@@ -1,6 +1,6 @@
 """The health of GPUs by their links: what pages and NVML say of them, put together, and the reasons that they give.
 
-Tests: tests/ownership/test_link_states.py.
+Tests: tests/ownership/test_link_health.py, tests/ownership/test_link_states.py.
 """
 
 import weakref

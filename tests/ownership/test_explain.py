@@ -97,6 +97,7 @@ def test_a_device_with_samples_needs_no_reason() -> None:
     [
         (unmatched(Unmatched.NO_SAMPLE), "has a sample of this device;"),
         (unmatched(Unmatched.NO_SAMPLE, key=GPU_1), "has a sample of this device;"),
+        (unmatched(Unmatched.NO_SAMPLE, DeviceRef(form="x", uuid="GPU-1"), GPU_1), "has a sample of this device;"),
         (unmatched(Unmatched.NO_SAMPLE, key=INSTANCE), "has a sample of this MIG instance;"),
         (unmatched(Unmatched.UNNAMED, key=INSTANCE), "no sample says what this device id says"),
         (unmatched(Unmatched.MIG_UNRESOLVED), "MIG id and no inventory"),

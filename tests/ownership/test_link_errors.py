@@ -1,10 +1,11 @@
 """Errors of links on pages: one verdict and one sentence, whatever the names of the generation."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from exporter.dcgm.links import KINDS, count_text
+from exporter.dcgm.links import KINDS, LinkErrorKind, count_text
 from exporter.model.devices import Owners
 from exporter.model.health import DeviceVerdict
 from exporter.model.slices import at_once
@@ -114,6 +115,66 @@ def test_errors_add_up_for_an_hour_and_then_end() -> None:
     assert messages(verdict) == ["errors of NVLink within the last hour: 60 replays"]
     assert pages.look(row(family, "60"), at=3600 + LATELY_SECONDS - 1).verdict == "degraded"
     assert pages.look(row(family, "60"), at=3600 + LATELY_SECONDS).verdict == "ok"
+
+
+def test_errors_of_five_minutes_end_together_and_later_ones_by_themselves() -> None:
+    pages = Pages()
+    family = f"{LEGACY}_COUNT_TOTAL"
+    pages.look(row(family, "0"))
+    for at, replays in ((1000, "1"), (1299, "3"), (1300, "7")):
+        pages.look(row(family, replays), at=at)
+
+    def text(at: float) -> list[str]:
+        return messages(pages.look(row(family, "7"), at=at))
+
+    assert text(1000 + LATELY_SECONDS) == ["errors of NVLink within the last hour: 7 replays"]
+    assert text(1299 + LATELY_SECONDS) == ["errors of NVLink within the last hour: 4 replays"]
+    assert text(1300 + LATELY_SECONDS) == []
+
+
+def test_a_counter_that_falls_to_half_is_of_a_late_page() -> None:
+    for low, texts in (("50", []), ("49", ["errors of NVLink within the last hour: 49 replays"])):
+        pages = Pages()
+        family = f"{LEGACY}_COUNT_TOTAL"
+        pages.look(row(family, "100"))
+        assert messages(pages.look(row(family, low), at=30)) == texts
+
+
+def test_a_gpu_that_comes_back_begins_anew() -> None:
+    pages = Pages()
+    family = f"{LEGACY}_COUNT_TOTAL"
+    both = [row(family, "7"), row(family, "7", 1)]
+    for at, rows in ((0, both), (30, both[1:]), (60, [row(family, "207"), both[1]])):
+        joined = pages.looks.joiner.join(["".join(rows).encode()], Attribution(Owners(), LabelPolicy()))
+        snapshot = Snapshot(
+            node="n", owners=Owners(), joined=joined, health={}, assignments_age_seconds=0.0, page_sources=()
+        )
+        verdicts = at_once(pages.verdicts.look(snapshot, (), None, NOW + at))
+        assert not any(verdict.reasons for verdict in verdicts.values()), at
+
+
+def test_errors_stay_while_the_page_is_away() -> None:
+    pages = Pages()
+    family = f"{LEGACY}_COUNT_TOTAL"
+    pages.look(row(family, "0"))
+    pages.look(row(family, "1"), at=30)
+    for at in (60, 300, 3000):
+        assert "errors of NVLink within the last hour: 1 replay" in messages(pages.look(at=at))
+    assert messages(pages.look(row(family, "2"), at=3100)) == ["errors of NVLink within the last hour: 2 replays"]
+
+
+def test_the_row_of_a_virtual_gpu_has_no_errors_of_links() -> None:
+    pages = Pages()
+    family = f"{LEGACY}_COUNT_TOTAL"
+    pages.look(row(family, "0"), row(family, "0", vgpu="5"))
+    assert messages(pages.look(row(family, "0"), row(family, "9", vgpu="5"), at=30)) == []
+
+
+def test_the_kinds_of_errors_of_one_link_are_told_together() -> None:
+    errors: Mapping[tuple[LinkErrorKind, str], int] = {("replay", "5"): 2, ("recovery", "5"): 1, ("replay", "11"): 3}
+    assert reason_of_links(errors).message == (
+        "errors of NVLink within the last hour: 1 recovery and 2 replays on link 5; 3 replays on link 11"
+    )
 
 
 @pytest.mark.parametrize(

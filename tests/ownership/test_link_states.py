@@ -106,6 +106,47 @@ def test_a_link_that_is_born_down(gpus: Sequence[str], down: Mapping[str, list[s
     assert {number: texts(verdict) for number, verdict in verdicts.items() if verdict.reasons} == down
 
 
+def test_links_of_other_models_say_nothing_of_a_gpu_s() -> None:
+    def links(gpu: int, of_gpu: str, model: str) -> list[str]:
+        return [row(STATE, state, gpu, nvlink=str(link), model=model) for link, state in enumerate(of_gpu)]
+
+    assert not any(map(texts, Node().look([*links(0, "110", "A"), *links(1, "111", "B")]).values()))
+    assert not any(map(texts, Node().look([*links(0, "110", ""), *links(1, "111", "")]).values()))
+    # its own past counts whatever the others are
+    node = Node()
+    node.look([*links(0, "111", "A"), *links(1, "110", "B")])
+    down = node.look([*links(0, "011", "A"), *links(1, "110", "B")], at=30)
+    assert (texts(down["0"]), texts(down["1"])) == (["link 0 of NVLink is down"], [])
+
+
+def test_links_that_were_up_are_forgotten_with_a_gpu_that_is_cut() -> None:
+    node = Node()
+    other = [row(STATE, "1", 1, nvlink="0", model="B")]
+    node.look([*states(0, "11"), *other])
+    node.look([row(STATE, "1", 0, "7", "1g.10gb", nvlink="0"), *other], at=30)
+    assert not any(map(texts, node.look([*states(0, "10"), *other], at=60).values()))
+
+
+def test_many_links_that_are_down_are_the_first_and_a_number() -> None:
+    node = Node()
+    node.look(states(0, "1" * 12))
+    assert texts(node.look(states(0, "100000100000"), at=30)["0"]) == [
+        "links 1, 2, 3, 4, 5, 7 and 4 more of NVLink are down"
+    ]
+
+
+def test_a_state_without_a_link_s_number_says_nothing() -> None:
+    node = Node()
+    for at, state in ((0, "1"), (30, "0")):
+        rows = [
+            *states(0, "1"),
+            row(STATE, state, nvlink="x"),
+            row(STATE, state),
+            row(STATE, state, nvlink="5", vgpu="7"),
+        ]
+        assert texts(node.look(rows, at=at)["0"]) == []
+
+
 def test_no_link_is_down_once_nvlink_is_switched_off() -> None:
     node = Node()
     node.look([*states(0, "11"), *states(1, "11")])
@@ -160,6 +201,21 @@ def test_errors_name_the_peer_that_nvml_knows() -> None:
             "NVLink's fabric is not well: a route is not well and the GPU has too few NVLinks",
         ),
         ("DCGM_FI_DEV_FABRIC_HEALTH_MASK", "9223372036854775794", "ok", None),
+        *(
+            ("DCGM_FI_DEV_FABRIC_HEALTH_MASK", str(mask), "degraded", f"NVLink's fabric is not well: {text}")
+            for mask, text in (
+                (1 << 2, "a route recovers"),
+                (1 << 4 | 3, "a route is not well"),
+                (1 << 6, "accesses that timed out are being mended"),
+                (2 << 8, "the system's GUID is wrong"),
+                (3 << 8, "the serial number of the chassis is wrong"),
+                (4 << 8, "the GPU is in no partition"),
+                (6 << 8, "the GPU's firmware does not fit"),
+                (7 << 8, "the GPU's place is wrong"),
+                (8 << 8, "the GPU's state is wrong"),
+                (1 << 12 | 8 << 8, "the GPU's state is wrong"),
+            )
+        ),
     ],
 )
 def test_what_a_page_says_of_the_fabric(family: str, value: str, verdict: str, text: str | None) -> None:
@@ -174,6 +230,23 @@ def test_a_fabric_that_starts_has_some_minutes() -> None:
     assert node.look(rows, at=FABRIC_SECONDS - 1)["0"].verdict == "ok"
     assert node.look(rows, at=FABRIC_SECONDS)["0"].code == "fabric"
     assert node.look([row("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3")], at=FABRIC_SECONDS + 30)["0"].verdict == "ok"
+
+
+def test_a_mask_says_more_than_the_summary_of_the_fabric() -> None:
+    summary = row("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "3")
+    judged = Node().look([summary, row("DCGM_FI_DEV_FABRIC_HEALTH_MASK", "1")])["0"]
+    assert texts(judged) == ["NVLink's fabric is not well: its bandwidth is lowered"]
+
+
+def test_a_fabric_that_never_starts_is_late_and_a_known_fault_wins() -> None:
+    node = Node()
+    rows = [row("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "1")]
+    node.look(rows)
+    assert texts(node.look(rows, at=FABRIC_SECONDS)["0"]) == ["it has not joined NVLink's fabric for minutes"]
+    ill = [*rows, row("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "2")]
+    assert texts(node.look(ill, at=FABRIC_SECONDS + 30)["0"]) == ["NVLink's fabric is not well"]
+    node.look([row("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "3")], at=FABRIC_SECONDS + 60)
+    assert texts(node.look(rows, at=FABRIC_SECONDS + 90)["0"]) == [], "it starts again"
 
 
 def test_nvml_alone_says_the_same_of_the_fabric() -> None:
@@ -211,6 +284,13 @@ def test_a_slot_with_fewer_lanes_is_advice_and_no_fault() -> None:
     (advice,) = judged["1"].advice
     assert advice.message == "its slot gives it 8 lanes of PCIe; another GPU of this model has 16"
     assert judged["0"].advice == ()
+    # of other models, or of unknown ones, nothing follows
+    for models in (("A", "B"), ("", "")):
+        links = {
+            number: row(MOST_LANES, lanes, number, model=models[number]) for number, lanes in enumerate(("8", "16"))
+        }
+        assert not any(verdict.advice for verdict in Node().look([*links.values()]).values())
+    assert Node().look([row(MOST_LANES, "16"), row(WIDTH, "1", 1)])["1"].advice == ()
 
 
 def test_a_slot_of_an_older_generation_is_advice_and_no_fault() -> None:
@@ -218,18 +298,50 @@ def test_a_slot_of_an_older_generation_is_advice_and_no_fault() -> None:
     judged = Node().look(links=links)["0"]
     assert judged.verdict == "ok"
     assert [advice.message for advice in judged.advice] == ["its slot supports PCIe generation 4, and the card 5"]
+    for pcie in (PcieLink(highest_generation=5, generation_of_card=5), PcieLink(generation_of_card=5), PcieLink()):
+        assert Node().look(links={0: GpuLinks(pcie=pcie)})["0"].advice == ()
 
 
 @pytest.mark.parametrize(
     ("activity", "generation", "code"),
-    [("0.9", "1", "pcie-generation"), ("0.9", "4", ""), ("0.0", "1", ""), ("", "1", "")],
+    [
+        ("0.9", "1", "pcie-generation"),
+        ("0.1", "3", "pcie-generation"),
+        ("0.09", "1", ""),
+        ("0.9", "4", ""),
+        ("0.9", "", ""),
+        ("0.0", "1", ""),
+        ("", "1", ""),
+    ],
 )
 def test_a_low_generation_counts_under_load_alone(activity: str, generation: str, code: str) -> None:
     node = Node()
-    rows = [row(GENERATION, generation), row(HIGHEST, "4"), *([row(BUSY, activity)] if activity else [])]
+    rows = [
+        row(family, value) for family, value in ((GENERATION, generation), (HIGHEST, "4"), (BUSY, activity)) if value
+    ]
     for seconds in (0.0, LOAD_SECONDS - 1):
         assert node.look(rows, at=seconds)["0"].code == ""
     assert node.look(rows, at=LOAD_SECONDS)["0"].code == code
+
+
+@pytest.mark.parametrize(("percent", "code"), [("10", "pcie-generation"), ("9", "")])
+def test_a_gpu_is_busy_by_its_utilisation_too(percent: str, code: str) -> None:
+    node = Node()
+    rows = [row(GENERATION, "1"), row(HIGHEST, "4"), row("DCGM_FI_DEV_GPU_UTIL", percent), row(BUSY, "0.01")]
+    node.look(rows)
+    judged = node.look(rows, at=LOAD_SECONDS)["0"]
+    assert judged.code == code
+    if code:
+        text = "under load its PCIe link stays below generation 4, which card and slot support"
+        assert texts(judged) == [text]
+
+
+def test_a_gpu_is_as_busy_as_its_busiest_instance() -> None:
+    node = Node()
+    rows = [row(GENERATION, "1"), row(HIGHEST, "4")]
+    rows += [row(BUSY, value, 0, instance, "1g.10gb") for instance, value in (("7", "0.9"), ("8", "0.0"))]
+    node.look(rows)
+    assert node.look(rows, at=LOAD_SECONDS)["0"].code == "pcie-generation"
 
 
 def test_a_gpu_that_wakes_up_has_time_to_raise_its_generation() -> None:
@@ -243,8 +355,8 @@ def test_a_gpu_that_wakes_up_has_time_to_raise_its_generation() -> None:
 def test_a_page_that_is_away_leaves_its_last_word_for_a_while() -> None:
     node = Node()
     node.look([row(WIDTH, "8"), row(MOST_LANES, "16")])
-    assert node.look(at=60)["0"].code == "pcie-width"
-    assert node.look(at=300)["0"].code != "pcie-width"
+    assert node.look(at=110)["0"].code == "pcie-width"
+    assert node.look(at=120)["0"].code != "pcie-width"
 
 
 def held_by(*pods: str) -> Mapping[DeviceKey, tuple[Holder, ...]]:

@@ -150,6 +150,8 @@ def test_owners_are_kept_until_the_kubelets_last_word_is_stale() -> None:
         state = answered(state, answer(), now=float(now), reconnected=now == 10)
         assert state.assignments == {A, B}
         assert not state.lists_pods
+    state = answered(state, answer(), now=STALE_WHILE_REFUSED_SECONDS, reconnected=False)
+    assert state.assignments == {A, B}
     assert state.known_at == 0.0
     late = STALE_WHILE_REFUSED_SECONDS + 0.1
     assert answered(state, answer(), now=late, reconnected=False).assignments == frozenset()

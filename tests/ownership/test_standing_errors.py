@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from exporter.dcgm.xids import XIDS
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
-from exporter.model.kernel import EventKind, KernelEvent
+from exporter.model.kernel import DeviceEvent, EventKind, KernelEvent
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
-from exporter.ownership.kernel_events import KernelEvents
+from exporter.ownership.kernel_events import KernelEvents, reason_of
 
 ADDRESS, UUID = "0000:65:00.0", "GPU-00000001-1111-2222-3333-444455556666"
 INVENTORY = Inventory(gpus=(InventoryGpu(uuid=UUID, index="3", address=ADDRESS),))
@@ -90,3 +91,24 @@ def test_only_the_last_errors_count_if_there_are_too_many() -> None:
         events.hear(xid(code), {}, at_seconds=1_000, heard_at=1, is_new=True)
     events.look(HELD, INVENTORY, asked_at=1, now=1)
     assert [error.event.code for error in events.standing] == [*range(1_001, 1_257)]
+
+
+@pytest.mark.parametrize(
+    ("event", "text", "code", "verdict"),
+    [
+        (xid(79), f"Xid 79 ({XIDS[79].name})", "fell-off-bus", "gone"),
+        (xid(48), f"Xid 48 ({XIDS[48].name})", "xid", "failing"),
+        (xid(1_000), "Xid 1000 (Unknown Error)", "xid", "degraded"),
+        (well("from 0x0 (None) to 0xa (Other)"), "Xid 154 (from 0x0 (None) to 0xa (Other))", "xid", "failing"),
+        (xid(None, kind="lost"), "fallen off the bus", "fell-off-bus", "gone"),
+        (xid(None, kind="pcie", severity="nonfatal"), "error of PCI Express", "pcie", "degraded"),
+    ],
+)  # fmt: skip
+def test_the_reason_of_an_error_has_its_name_and_its_moment(
+    event: KernelEvent, text: str, code: str, verdict: str
+) -> None:
+    reason = reason_of(DeviceEvent(event=event, at_seconds=86_399.0))
+    assert reason is not None
+    assert (reason.message, reason.reason, reason.verdict) == (f"{text}, 1970-01-01 23:59 UTC", code, verdict)
+    if code == "fell-off-bus":
+        assert reason.remedy == XIDS[79].remedy
