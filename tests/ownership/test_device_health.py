@@ -1,13 +1,24 @@
 """How devices are that containers hold: the kubelet's word, and what its device plugins offer."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exporter._gen import pods_pb2
-from exporter.model.devices import Allocatable, Assignment, Claim, DeviceHealth, DeviceKey, Owners, SliceDevice
+from exporter.model.devices import (
+    Allocatable,
+    Assignment,
+    Claim,
+    DeviceHealth,
+    DeviceKey,
+    Match,
+    Owners,
+    SliceDevice,
+)
+from exporter.model.grants import Grant, Word
 from exporter.model.pods import AllocatedDevice, Owner, PodInfo
 from exporter.ownership.device_health import HealthWatch
 from exporter.ownership.owners import Knowledge
@@ -190,3 +201,87 @@ def test_a_word_that_is_not_known_is_unknown_and_nobody_keeps_what_is_gone() -> 
     assert watch.look(owners, WELL, offering("GPU-1"), 2.0) is healths, "equal values are the same object"
     assert watch.look(holding("GPU-1", owner=B), WELL, offering("GPU-1"), 3.0) == {}
     assert watch.look(replace(owners), {}, None, 4.0) == {}
+
+
+def test_an_answer_counts_if_it_was_asked_for_after_the_last_change() -> None:
+    watch, owners, nothing = HealthWatch(), holding("GPU-1"), offering()
+    anew, others = status(("GPU-1", "Healthy", "")), holding("GPU-1")
+    looks: Sequence[tuple[Owners, Pods, Allocatable, float, float | None]] = (
+        (owners, WELL, nothing, 10.0, 10.0),
+        (owners, WELL, nothing, 20.0, 10.0),
+        (owners, WELL, offering("GPU-2"), 25.0, 10.0),
+        (owners, anew, nothing, 30.0, 30.0),
+        (others, anew, nothing, 40.0, 40.0),
+        (others, anew, offering("GPU-1"), 50.0, None),
+        # the kubelet calls it unhealthy
+        (others, ILL, nothing, 60.0, None),
+    )
+    doubted = []
+    for held, pods, offered, at, _ in looks:
+        watch.look(held, pods, offered, at)
+        doubted.append(watch.doubted_at)
+    assert doubted == [at for *_, at in looks]
+
+
+def test_a_device_without_a_word_that_nobody_offers_may_be_unhealthy() -> None:
+    watch, owners, nothing = HealthWatch(), holding("GPU-1"), offering()
+    assert watch.look(owners, {}, nothing, 0.0) == {}
+    assert watch.look(owners, {}, nothing, GRACE_SECONDS - 0.1) == {}
+    message = "its device plugin no longer offers it, or says that it is unhealthy"
+    assert watch.look(owners, {}, nothing, GRACE_SECONDS) == {(GPU_1, A): DeviceHealth(word="Unknown", message=message)}
+
+
+def test_each_device_has_its_own_time_without_an_offer() -> None:
+    watch, owners = HealthWatch(), holding("GPU-1", "GPU-2")
+    both = status(("GPU-1", "Healthy", ""), ("GPU-2", "Healthy", ""))
+    one, none = offering("GPU-2"), offering()
+    for at, offered in ((0.0, offering("GPU-1", "GPU-2")), (10.0, one), (20.0, none)):
+        watch.look(owners, both, offered, at)
+
+    def words(at: float) -> dict[str, str]:
+        return {key.uuid: health.word for (key, _), health in watch.look(owners, both, none, at).items()}
+
+    assert words(39.9) == {"GPU-1": "Healthy", "GPU-2": "Healthy"}
+    assert words(40.0) == {"GPU-1": "Unknown", "GPU-2": "Healthy"}
+    assert words(49.9) == {"GPU-1": "Unknown", "GPU-2": "Healthy"}
+    assert words(50.0) == {"GPU-1": "Unknown", "GPU-2": "Unknown"}
+
+
+def test_nothing_is_worked_out_again_while_nothing_changed() -> None:
+    watch, owners, offered = HealthWatch(), holding("GPU-1"), offering("GPU-1")
+    healths = watch.look(owners, WELL, offered, 0.0)
+    assert watch.look(owners, WELL, offered, 1e9) is healths
+    assert watch.look(replace(owners), dict(WELL), dict(offered), 1e9) is healths
+
+
+def test_an_allocator_s_token_is_not_the_device_of_which_the_kubelet_speaks() -> None:
+    token = Assignment(owner=A, resource=GPU, device_id="GPU-1", word=Word(grant=Grant(allocator="HAMi")))
+    owners = build_owners([token])
+    match = replace(owners.matches[0], key=GPU_1)
+    held = Assignment(owner=B, resource=GPU, device_id="GPU-1")
+    owners = replace(owners, matches=(match, replace(match, assignment=held)))
+    pods = {**ILL, **status(("GPU-1", "Healthy", ""), owner=B)}
+    assert HealthWatch().look(owners, pods, None, 0.0) == {(GPU_1, B): HEALTHY}
+
+
+def test_an_id_that_is_counted_is_on_offer_with_any_id_of_its_gpu() -> None:
+    memory = "aliyun.com/gpu-mem"
+    for of_offer, is_missing in (("GPU-1-_-9", False), ("GPU-2-_-3", True)):
+        for resource, missing in ((memory, is_missing), (GPU, True)):
+            held = Assignment(owner=A, resource=resource, device_id="GPU-1-_-3")
+            match = Match(assignment=held, ref=None, key=GPU_1)
+            watch = HealthWatch()
+            watch.look(Owners(matches=(match,)), {}, {resource: {of_offer: 1}}, 0.0)
+            assert (watch.doubted_at is not None) == missing
+    other = Match(assignment=Assignment(owner=A, resource=GPU, device_id="GPU-1"), ref=None, key=GPU_1)
+    watch = HealthWatch()
+    watch.look(Owners(matches=(other, replace(other, key=None))), {}, {"another.com/gpu": {"GPU-1": 1}}, 0.0)
+    assert watch.doubted_at == 0.0, "another resource has an id of that name"
+
+
+def test_a_word_on_another_resource_s_id_is_not_its_own() -> None:
+    assert HealthWatch().look(holding("GPU-1"), status(("GPU-1", "Unhealthy", ""), resource="x.com/y"), None, 0.0) == {}
+    twice = status(("GPU-1", "Healthy", ""), ("GPU-1", "Unhealthy", "Xid 79"), ("GPU-1", "Unknown", ""))
+    assert HealthWatch().look(holding("GPU-1"), twice, None, 0.0) == {(GPU_1, A): SICK}
+    other = {key: replace(pod, allocated={"side": pod.allocated["main"]}) for key, pod in twice.items()}
+    assert HealthWatch().look(holding("GPU-1"), other, None, 0.0) == {}

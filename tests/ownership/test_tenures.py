@@ -43,8 +43,10 @@ def test_each_holder_and_nobody_has_a_beginning_of_its_own() -> None:
     assert tenures.since == {(GPU, None): 40.0, (OTHER, None): 40.0}
     tenures.look(held(gpu=(A,)), [], 50.0)
     assert tenures.since == {(GPU, A): 50.0, (OTHER, None): 40.0}
-    tenures.look(held(gpu=(A, B)), [], 4000.0)
-    assert tenures.since == {(GPU, A): 50.0, (GPU, B): 4000.0}, "nobody's is forgotten after an hour"
+    tenures.look(held(gpu=(A,)), [], 3639.0)
+    assert tenures.since == {(GPU, A): 50.0, (OTHER, None): 40.0}
+    tenures.look(held(gpu=(A, B)), [], 3640.0)
+    assert tenures.since == {(GPU, A): 50.0, (GPU, B): 3640.0}, "nobody's is forgotten after an hour"
 
 
 # issue 15, line 25
