@@ -104,7 +104,7 @@ def test_the_owners_of_a_page_that_is_away_are_those_of_the_last_update() -> Non
     assert [match.samples for match in owners.owners.matches] == [0]
 
 
-def test_the_attribution_of_a_set_of_sources_is_kept_while_somebody_asks_for_it() -> None:
+def test_an_attribution_is_kept_while_somebody_asks_for_its_sources() -> None:
     owners, subjects = CurrentOwners(LabelPolicy()), {"one": {GPU: 1}, "other": {OTHER: 1}}
 
     def update(of: str) -> object:

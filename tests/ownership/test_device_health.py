@@ -254,12 +254,14 @@ def test_nothing_is_worked_out_again_while_nothing_changed() -> None:
     assert watch.look(replace(owners), dict(WELL), dict(offered), 1e9) is healths
 
 
-def test_an_allocator_s_token_is_not_the_device_of_which_the_kubelet_speaks() -> None:
+def test_the_kubelet_s_word_on_a_token_is_not_on_its_device() -> None:
     token = Assignment(owner=A, resource=GPU, device_id="GPU-1", word=Word(grant=Grant(allocator="HAMi")))
     owners = build_owners([token])
     match = replace(owners.matches[0], key=GPU_1)
     held = Assignment(owner=B, resource=GPU, device_id="GPU-1")
-    owners = replace(owners, matches=(match, replace(match, assignment=held)))
+    owners = replace(
+        owners, matches=(match, replace(match, assignment=held), replace(match, assignment=held, key=None))
+    )
     pods = {**ILL, **status(("GPU-1", "Healthy", ""), owner=B)}
     assert HealthWatch().look(owners, pods, None, 0.0) == {(GPU_1, B): HEALTHY}
 

@@ -4,7 +4,7 @@ import pytest
 
 from exporter.model.devices import Inventory, Owners
 from exporter.model.driver import DriverReading
-from exporter.model.gpu_links import GpuLinks, PcieLink
+from exporter.model.gpu_links import Fabric, GpuLinks, PcieLink
 from exporter.model.link_events import WENT_DOWN
 from exporter.model.pages import JoinedPage
 from exporter.model.slices import at_once
@@ -66,3 +66,11 @@ def test_advice_stays_the_same_object() -> None:
 def test_a_long_page_is_read_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exporter.ownership.link_health.ITEMS_A_SLICE", 2)
     assert len([*LinkHealth().read(page_of(*states(0, "11111")), None, NOW)]) == 2
+
+
+def test_a_new_word_of_nvml_counts_at_once() -> None:
+    health = LinkHealth()
+    for seconds, manager, count in ((0.0, 3, 0), (1.0, 4, 1), (2.0, 3, 0)):
+        links = {GPU(0): GpuLinks(fabric=Fabric(manager=manager))}
+        at_once(health.read(None, DriverReading(inventory=Inventory(), links=links, read_at=0.0), NOW + seconds))
+        assert len(health.reasons) == count

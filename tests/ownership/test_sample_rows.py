@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from exporter.model.devices import Claim, DeviceKey, Holder, Owners
+from exporter.model.grants import Grant
 from exporter.model.pages import Row, Subject
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy, PodAdditions
@@ -71,7 +72,7 @@ def test_a_device_shown_once_is_nobodys_and_a_counter_has_a_row_that_is() -> Non
     assert [row.owner for row in rows.each] == [A, B, None]
 
 
-def test_a_row_that_keeps_the_page_s_word_is_shared_if_its_owner_has_a_share() -> None:
+def test_a_row_with_the_page_s_word_is_shared_if_its_owner_has_a_share() -> None:
     wins = replace(POLICY, incoming_wins=True)
     of_a = {**IN_A, "container": "main"}
     for holders, is_shared in (
@@ -132,7 +133,7 @@ def test_which_samples_are_one_owner_s_part_already(labels: list[dict[str, str]]
     assert bool(per_owner) == any(of for of, (_, one) in zip(are_per_owner, samples, strict=True) if one.came_with)
 
 
-def test_values_that_instances_repeat_are_read_first_where_they_are_divided() -> None:
+def test_values_that_instances_repeat_are_read_first_for_their_parts() -> None:
     cut, whole = Subject(uuid="GPU-1", instance="7"), Subject(uuid="GPU-1")
     divided, copied = (Attribution(Owners(), replace(POLICY, sharing=sharing)) for sharing in ("split", "copy"))
     families = divided.read_first([whole, cut])
@@ -141,7 +142,7 @@ def test_values_that_instances_repeat_are_read_first_where_they_are_divided() ->
     assert divided.read_first([whole]) == copied.read_first([whole, cut]) == frozenset()
 
 
-def test_a_whole_gpu_s_value_goes_out_as_it_came_and_an_instance_has_its_part() -> None:
+def test_a_whole_gpu_s_value_is_as_it_came_and_an_instance_has_its_part() -> None:
     split = replace(POLICY, sharing="split")
     owners = Owners(holders={DeviceKey(uuid="GPU-1"): (held_by(A),), DeviceKey(uuid="GPU-1", instance="7"): ()})
     attribution = Attribution(owners, split)
@@ -177,3 +178,23 @@ def test_rows_stay_while_holders_and_labels_of_pods_do() -> None:
     assert [row.owner for row in others.each] == [B]
     (relabelled,) = attribution(holders, {}, first)([(b"power", subject)])
     assert [row.uid for row in relabelled.each] == [""]
+
+
+@pytest.mark.parametrize(("memory_mib", "parts"), [((1.0, 3.0), (b"20.0", b"60.0")), ((1.0, None), (b"40.0", b"40.0"))])
+def test_a_value_is_divided_by_what_an_allocator_granted(
+    memory_mib: tuple[float | None, ...], parts: tuple[bytes, ...]
+) -> None:
+    holders = tuple(
+        replace(held_by(owner, shared=True), grant=Grant(allocator="HAMi", memory_mib=memory))
+        for owner, memory in zip((A, B), memory_mib, strict=True)
+    )
+    owners = Owners(holders={DeviceKey(uuid="GPU-1"): holders})
+    power, energy = Attribution(owners, replace(POLICY, sharing="split"))(
+        [
+            (name, Subject(uuid="GPU-1"))
+            for name in (b"DCGM_FI_DEV_POWER_USAGE", b"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
+        ]
+    )
+    assert power.values is not None
+    assert (*power.values(b"series", b"80.0"),) == parts
+    assert [row.owner for row in energy.each] == [A, B, None]
