@@ -319,7 +319,7 @@ def _by_other_names(
     If there are more such names than devices on the page, the rest are names of devices that the page lacks.
     """
     held: dict[DeviceKey, set[Owner]] = {}
-    taken: set[DeviceKey] = set()
+    taken = {key for _, key in offers}
     are_all = True
     for assignment, ref, key in placed:
         if key is not None and devices.is_unnamed(ref, key):
@@ -329,7 +329,6 @@ def _by_other_names(
         else:
             are_all = are_all and ref is not None and ref.is_no_gpu and assignment.word is None
     offered = {key for ref, key in offers if key is not None and devices.is_unnamed(ref, key)}
-    taken.update(key for _, key in offers if key is not None and key not in offered)
     if not held and not offered:
         return {}, frozenset()
     names = NamesOfKubelet(held=held, offered=offered, are_all=are_all)

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config.parsers import SHIPPED_RULES
+from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import NONE_ALLOCATABLE, Allocatable, Assignment, DeviceKey, Owners
+from exporter.model.grants import Grant, Word
 from exporter.model.pages import Subject
 from exporter.model.pods import Owner
 from exporter.ownership.device_ids import read_rules
@@ -112,6 +114,40 @@ def test_a_device_that_something_else_holds_is_not_joined() -> None:
     assert owned(build_owners([*hold(A), nvidia], both, KNOWLEDGE)) == {UUIDS[0]: ["a"], "GPU-1": ["b"]}
     partition = Assignment(owner=B, resource=AMD, device_id="amdgpu_xcp_3")
     assert owned(build_owners([*hold(A), partition], page(None), KNOWLEDGE)) == {ADDRESSES[0]: ["a"]}
+
+
+SWITCH = Assignment(owner=C, resource="nvidia.com/GA100_A100_NVSWITCH", device_id="42")
+UNKNOWN = Assignment(owner=B, resource=AMD, device_id="amdgpu_xcp_3")
+TOKEN = Assignment(owner=B, resource="nvidia.com/gpu", device_id="GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9-4")
+RESERVED = Assignment(
+    owner=B, resource=AMD, device_id=UUIDS[3], word=Word(grant=Grant(allocator="x"), ref=DeviceRef(form="reserved"))
+)
+
+
+@pytest.mark.parametrize(
+    ("others", "is_joined"),
+    [
+        # what is no GPU takes none
+        ([SWITCH], True),
+        ([UNKNOWN], False),
+        ([UNKNOWN, SWITCH], False),
+        ([TOKEN], False),
+        # a word that names no device yet
+        ([RESERVED], False),
+    ],
+)
+def test_one_container_holds_all_only_if_nothing_else_may_hold_some(
+    others: list[Assignment], *, is_joined: bool
+) -> None:
+    holder = owned(build_owners([*hold(A), *others], page(None), KNOWLEDGE))
+    assert holder == {UUIDS[0] if is_joined else ADDRESSES[0]: ["a"]}
+
+
+def test_an_id_on_offer_that_names_its_device_leaves_it_out_of_the_join() -> None:
+    offered = {AMD: {ADDRESSES[0]: 1}, "nvidia.com/gpu": {UUIDS[1]: 1}}
+    owners = build_owners(hold(A), page(None, None), KNOWLEDGE, offered)
+    assert owned(owners) == {UUIDS[0]: ["a"]}
+    assert not owners.unnamed
 
 
 # issue 22, line 29
