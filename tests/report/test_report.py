@@ -54,6 +54,28 @@ def test_a_label_is_found_under_the_name_that_the_exporter_gives_it() -> None:
     assert set(by.label_names) <= by.wanted
 
 
+@pytest.mark.parametrize(
+    ("by", "more"),
+    [
+        ("namespace", set()),
+        ("queue", {"queue"}),
+        ("label:team", {"label_team", "team"}),
+        ("label:queue", {"label_queue", "queue"}),
+    ],
+)
+def test_a_way_to_group_wants_the_labels_that_it_needs(by: str, more: set[str]) -> None:
+    assert read_by(by).wanted == {"workload_name", "workload_kind"} | more
+    assert str(read_by(by)) == by
+
+
+def test_the_exporters_name_of_a_label_goes_before_its_own() -> None:
+    rows = [
+        row("a", "p", Amounts(HOUR), label_team="x", team="y"),
+        row("a", "q", Amounts(2 * HOUR), label_team="", team="z"),
+    ]
+    assert [line.name for line in made(read_by("label:team"), rows=rows).groups if line.name] == ["z", "x"]
+
+
 def test_those_that_hold_most_and_use_least_stand_by_what_they_did_not_use() -> None:
     report = made()
     assert [(line.name, line.unused_hours) for line in report.wasteful] == [
@@ -352,17 +374,36 @@ def test_a_recorded_workload_names_its_unrecorded_namesakes() -> None:
     assert "no workload was recorded for 2.00 GPU-hours: the pods' names tell it" in str(report.notes)
 
 
+def test_a_workload_recorded_as_two_kinds_names_no_kind_to_its_namesakes() -> None:
+    recorded = {"workload_name": "web", "workload_kind": "Rollout"}
+    rows = [
+        row("a", "web-7d9c5b8f4d-x2x9k", Amounts(HOUR), **recorded),
+        row("a", "web-7d9c5b8f4d-x2x9w", Amounts(HOUR), workload_name="web", workload_kind="Deployment"),
+        row("a", "web-7d9c5b8f4d-x2x9v", Amounts(HOUR), **recorded),
+        row("a", "web-7d9c5b8f4d-q4q4q", Amounts(4 * HOUR)),
+        row("a", "plain-0", Amounts(HOUR / 2), workload_name="plain"),
+    ]
+    report = made(GroupBy("workload"), rows=rows)
+    held = {line.name: line.hours.held for line in report.groups if line.name}
+    assert held == {"a/web": 4, "a/Rollout/web": 2, "a/Deployment/web": 1, "a/plain": 0.5}
+
+
 # issue 20, line 1
 def test_nodes_of_one_name_in_two_clusters_count_as_two() -> None:
-    rows = [row("a", "p", Amounts(20 * HOUR), uuid="GPU-1"), row("a", "p", Amounts(24 * HOUR), uuid="GPU-2")]
+    rows = [
+        row("a", "p", Amounts(hours * HOUR), uuid=uuid, queue="q") for hours, uuid in ((20, "GPU-1"), (24, "GPU-2"))
+    ]
     clusters = [(key._replace(cluster=cluster), *more) for (key, *more), cluster in zip(rows, "xy", strict=True)]
     known = facts(
         capacity={("x/n", H100): 24 * HOUR, ("y/n", A100): 24 * HOUR}, seen_ms={"x/n": SPAN.ms, "y/n": SPAN.ms}
     )
-    by = {name: made(read_by(name), rows=clusters, facts=known) for name in ("node", "cluster", "namespace", "pod")}  # type: ignore[arg-type]
+    kinds = ("node", "cluster", "namespace", "pod", "workload", "queue")
+    by = {name: made(read_by(name), rows=clusters, facts=known) for name in kinds}  # type: ignore[arg-type]
     held = {name: {line.name: (line.hours.held, line.hours.free) for line in made.groups} for name, made in by.items()}
     assert held["node"] == {"y/n": (24, 0), "x/n": (20, 4)}
     assert held["cluster"] == {"y": (24, 0), "x": (20, 4)}
     assert held["namespace"] == {"a": (44, 0), None: (0, 4)}
     assert held["pod"] == {"y/a/p": (24, 0), "x/a/p": (20, 0), None: (0, 4)}
+    assert held["workload"] == {"y/a/p": (24, 0), "x/a/p": (20, 0), None: (0, 4)}
+    assert held["queue"] == {"y/q": (24, 0), "x/q": (20, 0), None: (0, 4)}
     assert by["node"].held_of_capacity == pytest.approx(44 / 48)
