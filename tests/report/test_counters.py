@@ -20,6 +20,7 @@ def followed(*samples: Sample, high: float = 1000.0, since: float = -60.0) -> tu
     [
         ([(0, "a", 1010.0), (15, "a", 1025.0)], 25, []),
         ([(0, "a", 1000.0)], 0, []),
+        ([(0, "a", 1010.0), (30, "a", 5.0), (40, "a", 15.0)], 10 + 5 + 10, [30]),
         # it began at 0 since the last sample
         ([(0, "a", 7.0)], 7, [0]),
         # another target that is a little behind is no restart, nor is one that is ahead counted twice
@@ -94,6 +95,7 @@ def test_a_target_that_joins_shows_its_value_without_growth() -> None:
     assert not counter.has_begun_anew("b", ends(8.0, 9.0))
     # what is below the highest value is not clear
     assert not counter.is_clear({"b": ends(8.0, 9.0)})
+    assert not counter.is_clear({"a": ends(10.0, 11.0), "b": ends(8.0, 9.0)})
     counter.join("c", 12.0)
     assert counter.high == 12.0
 

@@ -241,6 +241,32 @@ def test_few_samples_are_read_one_by_one_where_one_exporter_restarted() -> None:
     assert 0 < server.read_raw < sum(len(points) for _, points in rows) / 10
 
 
+@pytest.mark.parametrize(
+    ("ms", "most_samples", "read_ms"),
+    [
+        (900_000, 0, 900_000),
+        (900_001, 0, 150_001),
+        (900_001, 60, 150_001),  # a sample each 15 s of one row are sixty in a quarter of an hour
+        (900_001, 61, 900_001),
+        (900_000 * 7, 420, 900_000 * 7),
+    ],
+)
+def test_all_samples_are_read_of_a_quarter_of_an_hour_or_of_few_rows(
+    ms: int, most_samples: int, read_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.report.history.collect.MOST_SAMPLES", most_samples)
+    restarts = START + 10
+    server = PlainServer([row("p", [*line(START - 60, restarts, step=5), *line(restarts, END, step=5)])])
+
+    async def run() -> None:
+        reader = AccountsReader(api=server, matchers=(), wanted=frozenset())
+        await reader.begin(Span(DAY.from_ms, DAY.from_ms + ms))
+        await reader.read(Span(DAY.from_ms, DAY.from_ms + ms))
+
+    asyncio.run(run())
+    assert [asked for asked in server.queries if asked.startswith(HELD)] == [f'{HELD}{{node=~"n"}}[{read_ms}ms]']
+
+
 def test_what_is_too_much_for_a_server_is_asked_about_less() -> None:
     rows = [OF_NODE, *CASES["an exporter that restarts"].rows]
     plain, _ = read(rows, DAY)

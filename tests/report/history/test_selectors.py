@@ -40,6 +40,8 @@ def test_each_batch_is_as_long_as_an_address_has_room_for() -> None:
     of_199 = [f"{number:0199}" for number in range(30)]  # with what joins them ten are 2,000 characters
     assert [*map(len, batches(of_199))] == [10, 10, 10]
     assert [*map(len, batches(map(str, range(120))))] == [50, 50, 20]
+    assert [*map(len, batches([*of_199[:9], "9" * 200]))] == [10]
+    assert [*map(len, batches([*of_199[:9], "9" * 201]))] == [9, 1]
 
 
 @given(st.lists(st.text(min_size=1, max_size=300), unique=True, max_size=200))
