@@ -50,6 +50,12 @@ def test_labels_that_come_out_alike_get_suffixes_in_order_of_their_names() -> No
     assert problems == {"collision": 3}
 
 
+def test_two_labels_that_come_out_alike_are_numbered_from_1() -> None:
+    found, problems = EVERYTHING.labels_of(PodInfo(namespace="ml", name="a", uid="u", labels={"a.b": "1", "a-b": "2"}))
+    assert found.labels == (("label_a_b_conflict1", "2"), ("label_a_b_conflict2", "1"))
+    assert problems == {"collision": 2}
+
+
 # issue 7, line 20
 def test_there_is_a_limit_that_can_be_set() -> None:
     many = pod(**{f"l{number:03}": "x" for number in range(37)})
