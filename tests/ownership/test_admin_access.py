@@ -1,6 +1,7 @@
 """Claims with admin access: who says which they are, and that their containers hold nothing."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,11 +131,52 @@ def test_a_checkpoint_of_another_form_is_refused(content: object) -> None:
             id="the API knows another claim by that name",
         ),
         pytest.param(KnownClaims(by_uid={LOOKING: {device("gpu-7"): True}}), False, id="of another device"),
+        pytest.param(
+            KnownClaims(
+                by_uid={LOOKING: {device("gpu-0"): True}},
+                by_name={("monitoring", "c"): (LOOKING, {device("gpu-0"): False})},
+            ),
+            True,
+            id="the checkpoint knows better than the API",
+        ),
+        pytest.param(
+            KnownClaims(
+                by_name={("monitoring", "c"): (LOOKING, {device("gpu-0"): False})},
+                admin_namespaces=frozenset({"monitoring"}),
+            ),
+            False,
+            id="the API knows better than the namespace",
+        ),
     ],
 )
 def test_the_best_word_on_a_claim_counts(known: KnownClaims, *, expected: bool) -> None:
     assert uid_of(claim("c", LOOKING)) == LOOKING
     assert known.is_look(claim("c", LOOKING)) is expected
+
+
+def test_a_claim_whose_names_say_no_uid_is_known_by_its_name() -> None:
+    known = KnownClaims(by_name={("monitoring", "c"): (LOOKING, {device("gpu-0"): True})})
+    plain = claim("c", LOOKING)
+    for names in ((), ("x=y",), (*plain.cdi_names, *claim("c", HOLDING).cdi_names)):
+        assert uid_of(replace(plain, cdi_names=names)) == ""
+        assert known.is_look(replace(plain, cdi_names=names))
+        assert not known.is_look(replace(plain, cdi_names=names, name="other"))
+    assert uid_of(replace(plain, cdi_names=("x=y", *plain.cdi_names * 2))) == LOOKING
+
+
+def test_a_claim_is_asked_about_until_something_is_known_of_it() -> None:
+    this = claim("c", LOOKING)
+    by_uid = {LOOKING: {device("gpu-0"): False}}
+    assert not KnownClaims().is_to_be_asked(this), "nobody asks about claims"
+    assert KnownClaims(asked_of=frozenset()).is_to_be_asked(this)
+    assert KnownClaims(asked_of=frozenset({claim("other", HOLDING)})).is_to_be_asked(this)
+    assert not KnownClaims(asked_of=frozenset({this})).is_to_be_asked(this)
+    assert not KnownClaims(asked_of=frozenset(), by_uid=by_uid).is_to_be_asked(this)
+
+
+def test_no_more_devices_of_a_claim_are_read_than_it_may_have() -> None:
+    many = results(*((f"gpu-{number}", True) for number in range(5000)))
+    assert len(read_status(many)) == 4096
 
 
 GPUS = tuple(InventoryGpu(uuid=f"GPU-{number}", device=f"nvidia{number}") for number in range(2))

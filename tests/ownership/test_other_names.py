@@ -169,6 +169,41 @@ DEVICES = st.integers(0, 7).map(lambda number: DeviceKey(uuid=f"d{number}"))
 OWNERS = st.sampled_from((A, B, C))
 
 
+K0, K1, D0, D1 = (DeviceKey(uuid=name) for name in ("k0", "k1", "d0", "d1"))
+NOBODY: frozenset[Owner] = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("held", "offered", "are_all", "of_page", "expected"),
+    [
+        ({K0: {A}, K1: {A}}, (), True, {D1: NOBODY, D0: NOBODY}, {K0: D0, K1: D1}),
+        ({K0: {A}, K1: {A}}, (K0, K1), True, {D0: NOBODY, D1: NOBODY}, {K0: D0, K1: D1}),
+        # the page names an owner of one of them
+        ({K0: {A}, K1: {A}}, (), True, {D0: {C}, D1: NOBODY}, {}),
+        # something else was handed out, and nobody knows what
+        ({K0: {A}, K1: {A}}, (), False, {D0: NOBODY, D1: NOBODY}, {}),
+        ({K0: {A}, K1: {B}}, (), True, {D0: NOBODY, D1: NOBODY}, {}),
+        ({K0: {A, B}}, (), True, {D0: NOBODY}, {}),
+        # one of them is free
+        ({K0: {A}}, (K1,), True, {D0: NOBODY}, {}),
+        ({K0: {A}}, (K0,), True, {D0: NOBODY, D1: NOBODY}, {}),
+        ({K0: {A}, K1: {A}}, (), True, {D0: NOBODY}, {}),
+        # by what the page says, whatever else was handed out
+        ({K0: {A}, K1: {B}}, (), False, {D0: {B}, D1: {A}}, {K0: D1, K1: D0}),
+        ({K0: {A}, K1: {B}}, (), False, {D0: {B, A}, D1: {A}}, {K0: D1}),
+        ({K0: {A, B}, K1: {B}}, (), False, {D0: {B}, D1: {A}}, {K1: D0}),
+    ],
+)
+def test_names_are_joined_to_the_devices_of_a_page(
+    held: Mapping[DeviceKey, set[Owner]],
+    offered: tuple[DeviceKey, ...],
+    are_all: bool,
+    of_page: Mapping[DeviceKey, set[Owner]],
+    expected: Mapping[DeviceKey, DeviceKey],
+) -> None:
+    assert joined(NamesOfKubelet(held=held, offered=offered, are_all=are_all), of_page) == expected
+
+
 # issue 22, line 29
 @given(
     held=st.dictionaries(NAMES, st.frozensets(OWNERS, min_size=1, max_size=2), max_size=6),

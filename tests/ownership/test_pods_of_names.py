@@ -147,6 +147,72 @@ def test_pods_of_owners_are_worked_out_anew_only_after_a_change() -> None:
     assert pods.update(frozenset(), made_anew, Listing(asked_at_seconds=6.0)) == {}
 
 
+def test_pods_of_owners_follow_what_is_known_of_a_pod_and_who_is_listed() -> None:
+    owner = Owner(namespace=NAME[0], pod=NAME[1], container="main")
+    assignments = frozenset({Assignment(owner=owner, resource="nvidia.com/gpu", device_id="GPU-1")})
+    pods = PodsOfOwners()
+    made_anew = {NAME: (named("b", 9.0),)}
+    assert pods.update(assignments, made_anew, Listing(asked_at_seconds=10.0, unlisted=frozenset({NAME}))) == {}
+    assert pods.update(assignments, made_anew, Listing(asked_at_seconds=10.0))[NAME].uid == "b"
+    relabelled = PodInfo(namespace=NAME[0], name=NAME[1], uid="b", labels={"team": "new"})
+    now = {NAME: (PodOfName(pod=relabelled, since=9.0, until=inf, is_first=False),)}
+    assert pods.update(assignments, now, Listing(asked_at_seconds=10.0)) == {NAME: relabelled}
+    # a name that is wanted beside those of owners
+    assert pods.update(frozenset(), now, Listing(asked_at_seconds=10.0)) == {}
+    assert pods.update(frozenset(), now, Listing(asked_at_seconds=10.0), frozenset({NAME})) == {NAME: relabelled}
+
+
+@pytest.mark.parametrize(
+    ("pods_of_names", "before", "uid"),
+    [((named("a"),), "a", "a"), ((named("b"), named("a")), "a", "a"), ((named("a"),), "", "")],
+)
+def test_before_the_first_list_a_name_goes_on_meaning_the_same(
+    pods_of_names: tuple[PodOfName, ...], before: str, uid: str
+) -> None:
+    assert meant(*pods_of_names, asked_at=None, before=before) == uid
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "is_meant"),
+    [(10.0, inf, True), (10.1, inf, False), (0.0, 10.0, False), (0.0, 10.1, True)],
+)
+def test_a_pod_bears_its_name_from_its_first_moment_until_its_last(
+    since: float, until: float, *, is_meant: bool
+) -> None:
+    assert meant(named("a", since, until), asked_at=10.0) == ("a" if is_meant else "")
+
+
+@pytest.mark.parametrize(("doubted_since", "is_believed"), [(9.0, False), (10.0, False), (10.1, True), (inf, True)])
+def test_what_decides_an_owner_needs_a_pod_of_which_somebody_tells(doubted_since: float, *, is_believed: bool) -> None:
+    pods = {NAME: (replace(named("a"), doubted_since=doubted_since),)}
+    listing = Listing(asked_at_seconds=10.0)
+    assert bool(pods_of([NAME], {}, pods, listing, keeps_gone=False)) is is_believed
+    assert pods_of([NAME], {}, pods, listing), "its labels count all the same"
+    assert may_change([NAME], pods) is (doubted_since < inf)
+
+
+def test_that_another_pod_of_the_name_is_gone_says_nothing_of_this_one() -> None:
+    pods = {NAME: (named("a", until=9.0, is_gone=True), named("b", 9.5))}
+    of_list = Listing(asked_at_seconds=10.0)
+    assert pods_of([NAME], {}, pods, of_list, keeps_gone=False)[NAME].uid == "b"
+    unlisted = replace(of_list, unlisted=frozenset({NAME}))
+    assert pods_of([NAME], {NAME: named("a").pod}, pods, unlisted, keeps_gone=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("pods_of_names", "uid"),
+    [
+        # one that has ended counts only if nobody is alive, then or now
+        ((named("a", phase="Failed"), named("b", inf)), ""),
+        ((named("a", phase="Failed"), named("b", 0.0, 9.0)), "a"),
+        ((named("a", phase="Failed"), named("b", 0.0, 11.0)), "b"),
+        ((named("a", phase="Failed"), named("b", phase="Succeeded")), ""),
+    ],
+)
+def test_a_pod_that_has_ended_gives_way_to_one_that_is_alive(pods_of_names: tuple[PodOfName, ...], uid: str) -> None:
+    assert meant(*pods_of_names) == uid
+
+
 # issue 24
 @pytest.mark.parametrize(
     ("pod", "is_kept"),
@@ -195,3 +261,6 @@ def test_only_a_name_that_was_generated_is_one_pods_alone(name: str, kind: str, 
     owner = OwnerReference(api_version="v1", kind=kind, name="x", uid="x", is_controller=True)
     pod = PodInfo(namespace="ml", name=name, uid="u", labels={}, owners=(owner,) if kind else ())
     assert may_come_again(pod) is may
+    other = replace(owner, is_controller=False)
+    assert may_come_again(replace(pod, owners=(other, *pod.owners))) is may
+    assert may_come_again(replace(pod, owners=(other,))), "an owner that is no controller generates no name"

@@ -12,13 +12,15 @@ from exporter.ownership.labels import SampleLabels
 ID = "(?P<device>card[0-9]+)"
 HAS_NO_SECTION = "it must hold `devices` (rules for ids), `samples` (labels), `families` (fields), `looks` (resources)"
 IS_NO_RULE = "devices[1] must hold `resource` (a glob) and `id` (a regular expression)"
+NO_SECTIONS: tuple[object, ...] = ({}, [], None, "x", {"rules": []}, {"devices": [], "x": []})
+NO_RULES: tuple[object, ...] = ("x", None, [], {}, {"resource": "x"}, {"resource": "x", "id": ID, "y": ""})
 IS_NO_TEXT = "devices[1]: `resource` and `id` must be texts"
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        *((content, HAS_NO_SECTION) for content in ({}, [], None, "x", {"rules": []}, {"devices": [], "x": []})),
+        *((content, HAS_NO_SECTION) for content in NO_SECTIONS),
         ({"devices": {"resource": "x", "id": ID}}, "`devices` must be a list of rules, each with `resource` and `id`"),
         ({"samples": ["x"]}, "`samples` must hold lists of labels by part"),
         ({"samples": {"gpu": ["x"]}}, "samples: 'gpu' is not known; the parts are address, device, driver, index,"),
@@ -36,7 +38,7 @@ def test_a_file_of_another_form(content: object, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "complaint"),
     [
-        *((rule, IS_NO_RULE) for rule in ("x", None, [], {}, {"resource": "x"}, {"resource": "x", "id": ID, "y": ""})),
+        *((rule, IS_NO_RULE) for rule in NO_RULES),
         *(({"resource": resource, "id": ID}, IS_NO_TEXT) for resource in (5, None, "")),
         ({"resource": "x", "id": 5}, IS_NO_TEXT),
         ({"resource": "x", "id": "("}, "devices[1].id: '(' is no regular expression: "),
