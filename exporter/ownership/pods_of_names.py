@@ -79,9 +79,8 @@ def may_come_again(pod: PodInfo) -> bool:
     Nor if it reserves a GPU for a group of pods. Its name has random letters or, in newer versions of KAI Scheduler,
     follows from the group, so that another pod of this name is of the same group, too.
     """
-    if reserves(pod):
-        return False
-    return not (any(owner.is_controller for owner in pod.owners) and _GENERATED.fullmatch(pod.name))
+    is_generated = any(owner.is_controller for owner in pod.owners) and _GENERATED.fullmatch(pod.name)
+    return not (reserves(pod) or is_generated)
 
 
 class PodsOfOwners:

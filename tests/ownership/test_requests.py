@@ -80,6 +80,17 @@ def test_what_was_known_of_a_claims_requests_stays(
         assert held(requests.of_their_containers(now, {NAME: says} if says else {})) == expected
 
 
+def test_only_claims_in_a_status_say_which_devices_a_container_got() -> None:
+    names = {container: of[0] for container, of in pod().allocated.items()}
+    of_plugin = AllocatedDevice(resource="nvidia.com/gpu", device_id=names["side"].device_id)
+    mixed = replace(pod(), allocated={"main": (names["main"], of_plugin), "side": (names["side"],)})
+    requests = Requests()
+    assert held(requests.of_their_containers(listed(), {NAME: mixed})) == APART
+    # a status that names a claim and not yet its device
+    unnamed = {container: (replace(device, device_id=""),) for container, device in names.items()}
+    assert held(requests.of_their_containers(listed(), {NAME: replace(pod(), allocated=unnamed)})) == APART
+
+
 # issue 22, line 3
 def test_what_was_known_is_gone_with_the_claim() -> None:
     requests = Requests()
