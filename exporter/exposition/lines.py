@@ -157,7 +157,7 @@ def _read_comment(line: bytes) -> Line:
     metadata = _METADATA.fullmatch(line)
     if metadata is None:
         # an incomplete HELP or TYPE is a comment to Prometheus and promtool, but an error to prometheus_client
-        words = line.decode().lstrip(" \t#").split(maxsplit=1)
+        words = line.decode().lstrip(" \t#").split()
         return Reason.SYNTAX if words and words[0] in ("HELP", "TYPE") else PassedLine(line)
     keyword = metadata[1]
     name = metadata[2]

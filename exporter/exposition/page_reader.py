@@ -110,15 +110,14 @@ class PageReader:
     def lay_out(self, block: PlainBlock) -> LaidOutBlock:
         """A laid-out block in place of a plain block, for owners or neighbours that a plain block cannot serve."""
         body = block.with_any_values
-        families = {name: family for name, family in block.families_before.items() if family is not None}
         interned = Interned({subject: subject for subject, _ in block.subjects})
-        reader = self.of_lines(block.series_by_head, families, interned)
+        reader = self.of_lines(block.series_by_head, block.families_before, interned)
         for line in split_lines(body):
             reader.take(line)
         return LaidOutBlock(reader.shape())
 
     def of_lines(
-        self, series_before: Mapping[bytes, Series], families: Mapping[bytes, PageFamily], interned: Interned
+        self, series_before: Mapping[bytes, Series], families: Mapping[bytes, PageFamily | None], interned: Interned
     ) -> ShapeReader:
         """A reader for the lines of one block; see `ShapeReader`."""
         return ShapeReader(

@@ -48,13 +48,13 @@ class ShapeReader:
         wanted: Wanted,
         *,
         series_before: Mapping[bytes, Series],
-        families: Mapping[bytes, PageFamily],
+        families: Mapping[bytes, PageFamily | None],
         interned: Interned,
     ) -> None:
         """`series_before` are series that need not be read again.
 
-        `families` are the families of all lines before the block. `wanted` says whether a family of this name goes out
-        at all (--families.allow, --families.deny).
+        `families` are the families of all lines before the block; None: not seen before. `wanted` says whether a family
+        of this name goes out at all (--families.allow, --families.deny).
         """
         self._reader = reader
         self._wanted = wanted

@@ -113,7 +113,7 @@ def _samples(body: bytes) -> tuple[bytes, list[bytes]]:
 def _value(sample: bytes) -> float:
     """The value of a sample, from the text after its name; 0, which has no unit, if the text has no use of a GPU."""
     line = sample.partition(b"\n")[0]
-    words = line.rpartition(b"}")[2].split(maxsplit=1)
+    words = line.rpartition(b"}")[2].split()
     try:
         value = float(words[0]) if words else 0.0
     except ValueError:

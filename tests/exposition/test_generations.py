@@ -136,6 +136,63 @@ def test_names_labels_and_values_each_tell_a_part(lines: list[str], first: str, 
     assert (page.first, page.last, page.contradicts) == (first, last, False)
 
 
+# issue 26, part 5
+def test_a_name_alone_shows_all_generations_that_have_it() -> None:
+    names_of = [BOOK.all_names(generation).keys() - {"DEV_GPU_UTIL_RATIO"} for generation in BOOK.generations]
+    # one name of each span of generations
+    name_of = {
+        tuple(generation for generation, names in zip(BOOK.generations, names_of, strict=True) if name in names): name
+        for name in sorted(set().union(*names_of))
+    }
+    assert len(name_of) > 3
+    for having, name in name_of.items():
+        page = recognised(page_of(f'{PREFIX}{name}{{gpu="0"}} 1\n'))
+        assert (page.first, page.last, page.contradicts) == (having[0], having[-1], False)
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (b"dcgm_gpu_temp 1\n", SHELL),
+        (b"# TYPE dcgm_gpu_temp gauge\n", SHELL),
+        (b"dcgm_gpu_temp 1\nDCGM_FI_DEV_GPU_TEMP 1\n", OLDER),
+        (b"DCGM_FI_DEV_GPU_TEMP 1\n", OLDER),
+        (b"DCGM_FI_DEV_GPU_TEMP_CELSIUS 1\n", NEWER),
+        (b"DCGM_FI_DEV_GPU_TEMP 1\nDCGM_FI_DEV_GPU_TEMP_CELSIUS 1\n", BOTH),
+        # a name that stayed, and one of another field since
+        (b"DCGM_FI_CUDA_DRIVER_VERSION 1\n", ""),
+        (b"DCGM_FI_DEV_FB_USED 1\n", OLDER),
+        (b"DCGM_FI_DEV_FB_USED_BYTES 1\n", NEWER),
+    ],
+)
+def test_a_name_tells_whose_names_a_page_has(body: bytes, names: str) -> None:
+    assert recognised(body).names == names
+
+
+def test_names_that_no_generation_has_together_contradict_each_other() -> None:
+    page = recognised(page_of(line("DCGM_FI_DEV_NVSWITCH_LINK_DEVICE_UUID"), line("DCGM_FI_DEV_CLOCKS_EVENT_REASONS")))
+    assert (page.first, page.last, page.contradicts) == ("4.0.0", "3.3.9", True)
+
+
+def test_a_label_tells_more_than_the_form_of_values() -> None:
+    for host, value, expected in (
+        ('Hostname="a",', "4.3e+09", ("3.3.9", "4.5.3")),
+        ('hostname="a",', "70.500000", ("4.6.0", "4.7.0")),
+    ):
+        page = recognised(page_of(line("DCGM_FI_DEV_FB_USED", value, host)))
+        assert (page.first, page.last, page.contradicts) == (*expected, False)
+
+
+def test_all_of_a_long_page_counts_and_is_looked_at_in_slices() -> None:
+    lines = [line("DCGM_FI_DEV_FB_USED")] * 8_000
+    assert at_once(generation_of(page_of(*lines))).last == "4.7.0"
+    body = page_of(*lines, line("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "1.500000", ""))
+    assert (recognised(body).first, recognised(body).last) == ("4.6.0", "4.7.0")
+    work = generation_of(body)
+    # after each 128 KiB, and twice for the dictionary
+    assert sum(1 for _ in iter(lambda: next(work, "done"), "done")) == len(body) // (128 * 1024) + 1 + 2
+
+
 def test_a_page_of_several_exporters_contradicts_itself() -> None:
     page = recognised(page_of(line("DCGM_FI_DEV_FB_USED_BYTES", host='Hostname="a",')))
     assert page.contradicts

@@ -72,3 +72,12 @@ def test_a_large_page_is_worked_on_in_slices_of_whole_lines() -> None:
 def test_a_page_does_not_get_longer_than_a_page_may_be() -> None:
     lines = b"".join(b'dcgm_xid_errors{gpu="%d"} 48\n' % number for number in range(MOST_LINES // 2 + 1))
     assert with_gpu_health(lines) == lines
+    shorter = lines[: lines[:-1].rindex(b"\n") + 1]
+    # a line for each line, and two for HELP and TYPE
+    assert with_gpu_health(shorter).count(b"\n") == MOST_LINES + 2
+
+
+# issue 7, line 22
+def test_a_small_page_is_worked_on_at_once() -> None:
+    with pytest.raises(StopIteration, match="dcgm_gpu_health"):
+        next(legacy.with_gpu_health(b"dcgm_xid_errors 48\n"))

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from exporter.exposition import page_reader
 from exporter.exposition.join import Joiner
+from exporter.exposition.series import MOST_DEVICES, SeriesReader
 from exporter.model.devices import DeviceKey, Holder, Owners
 from exporter.model.pods import Owner
+from exporter.model.slices import at_once
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.sample_rows import Attribution
 from tests.support.reference_join import reference_join
@@ -34,6 +36,23 @@ def test_two_upstreams_that_name_different_owners_of_a_gpu_tell_it_twice() -> No
     assert in_one_page.body == one + other
     # where the kubelet knows nothing, each page's word stays
     assert joiner_of(policy).join([one, other], Attribution(Owners(), policy)).body == one + other
+
+
+def test_a_reader_takes_the_last_pages_blocks_and_leaves_none() -> None:
+    policy = LabelPolicy()
+    reader = page_reader.PageReader(SeriesReader(policy.read_subject, policy.is_owner_label), lambda _: True)
+    body = b'a{UUID="GPU-1"} 1\n'
+    first, _ = at_once(reader.read(body, None))
+    kept = first.blocks[0]
+    second, places = at_once(reader.read(body, first))
+    assert (first.blocks, second.blocks, places) == ([], [kept], [(0, len(body))])
+    # a page with more devices than there is room for keeps no block
+    many = b"".join(b'a{UUID="GPU-%d"} 1\n' % number for number in range(MOST_DEVICES + 1))
+    third, _ = at_once(reader.read(many, second))
+    before = third.blocks[0]
+    fourth, _ = at_once(reader.read(many, third))
+    assert (second.blocks, third.blocks) == ([], [])
+    assert before not in fourth.blocks
 
 
 def text_of(upstream: int, sample: tuple[str, str, str, str, int]) -> bytes:

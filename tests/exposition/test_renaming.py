@@ -55,6 +55,8 @@ def test_a_value_is_converted_once_while_it_is_kept() -> None:
     for number in range(2_048):
         assert texts[b"0%d\n" % number] == b"20%d\n" % number
     assert len(texts) == 1  # it forgets all when they are too many
+    assert texts[b"1" * 39 + b"\n"]
+    assert len(texts) == 2  # as long as a text may be that is kept
 
 
 def test_a_renaming_knows_the_new_names_of_twins() -> None:

@@ -46,6 +46,11 @@ def test_use_in_percent_goes_on_under_the_name_that_is_in_percent(values: Sequen
         (["0", "0"], ""),
         (["1", "1"], LATER),
         (["9223372036854775794"], ""),
+        # what is no part of a GPU's use has no unit
+        (["101", "0"], ""),
+        (["-1", "0"], ""),
+        (["N/A", "0"], ""),
+        (["", "0"], ""),
     ],
 )
 def test_a_ratio_stays_as_it_came(values: Sequence[str], more: str) -> None:

@@ -157,7 +157,7 @@ def test_owners_timestamps_and_a_missing_line_end_go_on() -> None:
     ]
 
 
-def test_a_device_that_two_containers_hold_has_no_owner_but_its_samples_own() -> None:
+def test_only_a_device_that_one_container_holds_has_an_owner() -> None:
     page = (
         'v_power{uuid="a",pod="p"} 1000\nv_power{uuid="a",pod="q"} 2000\nv_power{uuid="b",pod="q"} 3000\n'
         'v_temp{uuid="a"} 50\nv_temp{uuid="b"} 60\n'
