@@ -77,7 +77,7 @@ def _fitting(
     for way in ways:
         for those in given:
             behind = len(way) - len(those)
-            if behind and not (written.is_open and behind > 0):
+            if behind < 0 or (behind and not written.is_open):
                 continue
             entries = {name: entries for name, entries in zip(way, those, strict=not written.is_open) if entries}
             if entries.keys() == set(holders) or not holders:

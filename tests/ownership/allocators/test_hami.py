@@ -127,6 +127,23 @@ def test_what_is_no_word(text: str, spelt: str, why: str) -> None:
     assert str(raised.value).isprintable()
 
 
+def test_a_whole_mig_instance_goes_by_its_own_uuid() -> None:
+    (device,) = spelling.given("HAMi", GPU, {HAMI: f"{MIG},NVIDIA,9856,0:;"}, "M")["M"]
+    assert (device.ref.mig, device.ref.uuid) == (MIG, "")
+
+
+def test_where_no_container_asks_the_places_alone_tell() -> None:
+    """What a pod's containers ask for may be written in a way that is not known."""
+    assert given(f"{A},NVIDIA,1,2:;", "m") == {"m": [(A, 1, 2)]}
+    with pytest.raises(Unreadable, match="its places fit the pod's containers in more than one way"):
+        given(f"{A},NVIDIA,1,2:;", "i|m", ANCESTOR)
+
+
+def test_a_last_place_with_devices_is_a_containers() -> None:
+    with pytest.raises(Unreadable, match="it has 2 places"):
+        given(f"{A},NVIDIA,1,2:;{B},NVIDIA,1,2:", "M", ANCESTOR)
+
+
 def test_an_allocators_word_is_a_share_with_a_grant() -> None:
     written = OF_HAMI.said_in(GPU, {HAMI: f"{A},NVIDIA,10240,45:;"})
     assert written is not None

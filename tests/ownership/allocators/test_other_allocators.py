@@ -68,7 +68,10 @@ def test_acks_allocation_has_amounts_by_container_and_gpu() -> None:
     annotations = {ALLOCATION: '{"0":{"1":1},"1":{"1":7}}', INDEX: "0"}
     devices = given("gpushare", MEM, annotations, "MN")
     assert names(devices) == {"M": ["1"], "N": ["1"]}
-    assert [device.memory_units for place in devices.values() for device in place] == [1, 7]
+    assert [(device.memory_units, device.ref.shared) for place in devices.values() for device in place] == [
+        (1, True),
+        (7, True),
+    ]
     cores = given("gpushare", MEM, {**annotations, CORES: '{"0":{"1":50},"1":{"1":40}}'}, "MN")
     assert [device.grant.cores_percent for place in cores.values() for device in place] == [50, 40]
     assert {ALLOCATION, INDEX, CORES} <= ANNOTATIONS
@@ -108,6 +111,8 @@ def test_an_allocation_that_is_none(text: str) -> None:
     [
         (json.dumps({"0": {str(gpu): 1 for gpu in range(128)}}), "it names more than 128 devices"),
         ('{"256":{"0":1}}', "container '256' is beyond what a pod has"),
+        ('{"0":{"0":4},"1":{"0":4}}', "it has 2 places, 2 of them with devices; the pod has 1 container and 0 init"),
+        (" " * 32769, "it has more than 32768 characters, which are not read"),
         ('{"0":{"0":10485761}}', "container '0', amount is 1.04858e+07; it must be from 0 to 1.04858e+07"),
         ('{"0":{"x":1}}', "container '0', GPU: 'x' is no whole number"),
         ('{"01":{"0":1}}', "container '01': '01' is no whole number"),
@@ -162,6 +167,12 @@ def test_ascends_real_devices(text: str, spelt: str, expected: dict[str, list[st
     assert marked(ASCEND, annotations, ALLOCATORS.values()) == ALLOCATORS["Ascend"]
     assert marked(ASCEND, {REAL: text}, ALLOCATORS.values()) is None, "without kltDev the id is true"
     assert annotations.keys() <= ANNOTATIONS
+
+
+def test_many_devices_of_a_pod_are_read() -> None:
+    numbers = [str(number) for number in range(100)]
+    text = ",".join(f"Ascend910-{number}" for number in numbers)
+    assert names(given("Ascend", ASCEND, {REAL: text, PICKED: ""}, "M")) == {"M": numbers}
 
 
 def test_an_ascend_vnpu_is_a_share_of_its_chip() -> None:

@@ -60,6 +60,12 @@ def test_its_annotation(text: str, spelt: str, expected: dict[str, list[str]]) -
     assert names(given(ours, RESOURCE, {KEY: text}, spelt)) == expected
 
 
+def test_a_text_of_another_form_is_compared_with_the_file() -> None:
+    (ours,) = rules().allocators
+    with pytest.raises(Unreadable, match=r"^place 1, device 1: 'x' is not as allocators\[0\]\.device has it$"):
+        given(ours, RESOURCE, {KEY: "x"}, "M")
+
+
 def test_its_grants_are_shares() -> None:
     (ours,) = rules().allocators
     (device,) = given(ours, RESOURCE, {KEY: f"{A},100,20"}, "M")["M"]
