@@ -6,7 +6,7 @@ import pytest
 
 from exporter.model.devices import Claim, DeviceKey, Holder, Owners
 from exporter.model.grants import Grant
-from exporter.model.pages import Row, Subject
+from exporter.model.pages import UNREAD, UNREAD_OWNED, Row, Subject
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy, PodAdditions
 from exporter.ownership.sample_rows import Attribution, PerOwner
@@ -198,3 +198,55 @@ def test_a_value_is_divided_by_what_an_allocator_granted(
     assert power.values is not None
     assert (*power.values(b"series", b"80.0"),) == parts
     assert [row.owner for row in energy.each] == [A, B, None]
+
+
+SHARES = held_by(A, shared=True), held_by(B, shared=True)
+ENERGY, POWER = b"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", b"DCGM_FI_DEV_POWER_USAGE"
+
+
+@pytest.mark.parametrize(
+    ("family", "labels", "holders", "owners", "is_divided"),
+    [
+        (ENERGY, DEVICE_1, (), [None], True),
+        (ENERGY, DEVICE_1, (held_by(A),), [A, None], True),
+        (ENERGY, DEVICE_1, SHARES, [A, B, None], True),
+        (POWER, DEVICE_1, (), [None], False),
+        (POWER, DEVICE_1, (held_by(A),), [A], False),
+        (POWER, DEVICE_1, SHARES, [A, B], True),
+        (b"DCGM_FI_DEV_GPU_TEMP", DEVICE_1, SHARES, [A, B], False),
+        # the page's word alone
+        (ENERGY, {**DEVICE_1, **IN_CAME}, (), [CAME, None], True),
+        (POWER, {**DEVICE_1, **IN_CAME}, (), [CAME], False),
+        (POWER, {**DEVICE_1, **IN_CAME}, (held_by(A),), [A], False),
+        # a virtual GPU's row is one owner's part
+        (ENERGY, {**DEVICE_1, **IN_CAME, "vgpu": "5"}, (), [CAME], False),
+        (ENERGY, {**DEVICE_1, "vgpu": "5"}, (held_by(A),), [A], False),
+        (POWER, {**DEVICE_1, "vgpu": "5"}, SHARES, [None], False),
+        # of no GPU
+        (ENERGY, NAMELESS, (held_by(A),), [None], False),
+    ],
+)
+def test_whose_rows_a_divided_sample_has(
+    family: bytes, labels: dict[str, str], holders: tuple[Holder, ...], owners: list[Owner | None], *, is_divided: bool
+) -> None:
+    split = replace(POLICY, sharing="split")
+    held = Owners(holders={DeviceKey(uuid="GPU-1"): holders, DeviceKey(uuid=""): (held_by(B),)})
+    (rows,) = Attribution(held, split)([(family, split.read_subject(labels))])
+    assert [row.owner for row in rows.each] == owners
+    assert (rows.values is not None) == is_divided
+
+
+def test_a_counter_of_several_owners_rows_is_not_divided_again() -> None:
+    split = replace(POLICY, sharing="split")
+    subjects = [split.read_subject({**DEVICE_1, **labels}) for labels in (IN_A, IN_B, {})]
+    owners = Owners(holders={DeviceKey(uuid="GPU-1"): SHARES})
+    rows = Attribution(owners, split)([(ENERGY, subject) for subject in subjects])
+    assert [[row.owner.pod if row.owner else None for row in each.each] for each in rows] == [["a"], ["b"], [None]]
+    assert [each.values for each in rows] == [None] * 3
+
+
+def test_samples_of_devices_beyond_the_limit_go_out_as_they_came() -> None:
+    attribution = Attribution(Owners(), POLICY)
+    nobodys, owned = attribution([(POWER, UNREAD), (POWER, UNREAD_OWNED)])
+    assert [[*row.labels] for row in owned.each] == [[]]
+    assert [dict(row.labels) for row in nobodys.each] == [{"pod": "", "namespace": "", "container": ""}]
