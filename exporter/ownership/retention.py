@@ -59,7 +59,6 @@ Read = Callable[[Assignment], DeviceRef | None]
 
 GRACE_SECONDS = 10.0  # after a reconnect, an owner goes when the kubelet has listed other pods for this long without it
 STALE_WHILE_REFUSED_SECONDS = 600.0
-STALE_OTHERWISE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,7 @@ class Retained:
     @property
     def known_at(self) -> float | None:
         """The moment of the answer that is in force; None before the first."""
-        return self.listed_at if self.unlisted and not self.lists_pods else self.answered_at
+        return self.listed_at if self.unlisted else self.answered_at
 
 
 def read_by_built_in_rules(assignment: Assignment) -> DeviceRef | None:

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 
 import pytest
 
 from exporter.dividing.sharing import CounterBook
+from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, CdiPlace, Claim, DeviceKey, Inventory, InventoryGpu
-from exporter.model.grants import Given
+from exporter.model.grants import Given, Grant, Word
 from exporter.model.pages import Page, Subject
 from exporter.model.pods import Owner, PodInfo, PodOfName
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
@@ -149,3 +151,21 @@ def test_divided_counters_advance_with_the_pages_that_are_joined(*, has_pages: b
         values.append([*rows.values(b"series", energy)])
     assert owners.owners.of(DeviceKey(uuid="GPU-1"))
     assert values == [[b"0", b"0"], [b"30", b"0"] if has_pages else [b"0", b"0"]]
+
+
+def test_a_word_on_a_token_decides_whose_its_device_is() -> None:
+    held = frozenset({Assignment(owner=A, resource="nvidia.com/gpu", device_id="GPU-1-3")})
+    token = next(iter(held))
+    ref = DeviceRef(form="NVIDIA_VISIBLE_DEVICES", uuid="GPU-2", shared=True)
+    given = Given(source="checkpoint", refs=(ref,), grants=(Grant(allocator="HAMi"),))
+    word = replace(token, word=Word(grant=Grant(allocator="HAMi"), source="checkpoint", ref=ref))
+    owners = CurrentOwners(LabelPolicy())
+    owners.update(frozenset({word}), {GPU: 1, OTHER: 1}, inventory=EMPTY)
+    assert [holder.owner for holder in owners.owners.of(OTHER.key)] == [A]
+    x = "GPU-9567a9e7-341e-bb7e-fcf5-788d8caa50f9"
+    held = frozenset({replace(token, device_id=f"{x}-3")})
+    subjects = {Subject(uuid=x): 1, OTHER: 1}
+    owners.update(held, subjects, inventory=EMPTY)
+    assert owners.owners.of(OTHER.key) == ()
+    owners.update(held, subjects, inventory=EMPTY, evidence={(A, "nvidia.com/gpu"): (given,)})
+    assert [holder.owner for holder in owners.owners.of(OTHER.key)] == [A]

@@ -153,6 +153,17 @@ def test_findings_of_dcgm_take_the_place_of_its_own_alone() -> None:
     assert reasons(node.look(rows("0"))) == {"row"}
 
 
+@pytest.mark.parametrize("values", [("0", "20"), ("20", "0")])
+def test_of_two_rows_of_one_watch_the_worse_counts(values: tuple[str, str]) -> None:
+    """As two pages have them of one GPU."""
+    family = "DCGM_EXP_GPU_HEALTH_STATUS"
+    rows = [
+        row(family, value, health_watch="MEM", health_error_code="DCGM_FR_X", page=f"{number}")
+        for number, value in enumerate(values)
+    ]
+    assert codes(Node().look(rows)) == {GPU: "dcgm"}
+
+
 def test_a_gpu_that_nvml_never_listed_is_missing_and_not_lost() -> None:
     node = Node()
     node.look([*WELL, *OF_OTHER], nvml=listing(OTHER))

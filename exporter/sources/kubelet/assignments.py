@@ -23,7 +23,6 @@ from exporter.model.devices import NO_PLACES, NONE_ALLOCATABLE, Allocatable, Ass
 from exporter.model.pods import PodName
 from exporter.model.snapshot import KUBELET, Health
 from exporter.ownership.retention import (
-    STALE_OTHERWISE_SECONDS,
     STALE_WHILE_REFUSED_SECONDS,
     Read,
     Retained,
@@ -38,6 +37,7 @@ from exporter.sources.single_flight import SingleFlight
 from exporter.sources.source import PATIENCE_SECONDS, AskedSource, Bound, Bounds, Clock, OnHealth
 
 NAME = KUBELET
+_STALE_OTHERWISE_SECONDS = 60.0
 _API_SERVER = "can the node reach the API server? The kubelet's log on the node says so; it asks again by itself"
 _NO_PODS = Trouble(
     "no_pods",
@@ -238,7 +238,7 @@ class KubeletSource(AskedSource):
             self._version = "v1"  # the kubelet that comes back may be newer
         max_stale = self._settings.max_stale_seconds
         if max_stale is None:
-            max_stale = STALE_WHILE_REFUSED_SECONDS if error.reason == "refused" else STALE_OTHERWISE_SECONDS
+            max_stale = STALE_WHILE_REFUSED_SECONDS if error.reason == "refused" else _STALE_OTHERWISE_SECONDS
         held = len(self._kept.retained.assignments)
         self._kept.retained = failed(
             self._kept.retained,
