@@ -195,6 +195,11 @@ ANSWERS = {
         [gpu(X), gpu(Y)],
         [],
     ),
+    "gpushare without the part of the container": (
+        PluginAnswer(envs={**GPUSHARE, "ALIYUN_COM_GPU_MEM_CONTAINER": "0"}),
+        [gpu(X)],
+        [],
+    ),
     "gpushare without the size of the GPU": (
         PluginAnswer(envs={**GPUSHARE, "ALIYUN_COM_GPU_MEM_DEV": ""}),
         [gpu(X)],
