@@ -53,6 +53,8 @@ def test_a_counter_grows_by_what_its_targets_show(
 def test_what_was_seen_before_the_piece_is_settled_after_a_while() -> None:
     assert followed((0.0, "b", 999.0), since=-15.0) == (999.0, [0.0])
     assert followed((0.0, "b", 999.0), since=-14.0) == (0.0, [])
+    # a target's own last value is settled at once
+    assert followed((0.0, "a", 999.0), since=-1.0) == (999.0, [0.0])
 
 
 def test_a_new_target_shows_the_epoch_whose_highest_value_is_nearer() -> None:
@@ -207,6 +209,14 @@ def test_a_node_whose_rows_are_clear_is_counted_by_its_ends() -> None:
     assert growth.grown == {key("p"): Amounts(held=4.0), key("q"): Amounts(held=7.0)}
     assert growth.labels == {key("q"): {"queue": "x"}}
     assert (growth.rows, growth.take_lately().held, growth.take_lately().held) == (2, 11.0, 0.0)
+
+
+def test_series_of_one_row_follow_each_other_in_whatever_order_they_come() -> None:
+    growth = Growth()
+    growth.begin(of_first(series("p", (0.0, 5.0))))
+    first, last = ([series("q", (1.0, value)) for value in values] for values in ((5.0, 1.0), (9.0, 5.0)))
+    assert growth.count(piece(first, last)) == set()
+    assert growth.grown == {key("q"): Amounts(held=9.0)}
 
 
 def test_a_node_whose_rows_are_not_clear_is_left_out_whole() -> None:

@@ -1,12 +1,16 @@
 """Ctrl-C ends `report`, whenever it comes: also where Python loses the exception that it makes of it."""
 
 import http.server
+import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from exporter.report.interrupt import ends_at_once
 from tests.report.test_command import serving
 from tests.support.places import ROOT
 
@@ -68,3 +72,68 @@ def test_ctrl_c_ends_a_report_whenever_it_comes(moment: str) -> None:
         finally:
             Silent.ended.set()
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+@pytest.fixture
+def sigint() -> Iterator[None]:
+    """Ctrl-C as Python has it, and afterwards as it was: a shell's background process ignores it."""
+    was = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, was)
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.usefixtures("sigint")
+def test_ctrl_c_is_pythons_own_again_after_the_command() -> None:
+    seen: list[object] = []
+
+    def fail() -> None:
+        seen.append(signal.getsignal(signal.SIGINT))
+        raise KeyError
+
+    with pytest.raises(KeyError), ends_at_once(nothing):
+        fail()
+    assert seen != [signal.default_int_handler]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("sigint")
+def test_a_ctrl_c_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with ends_at_once(nothing):
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("sigint")
+def test_a_thread_leaves_ctrl_c_alone() -> None:
+    seen: list[object] = []
+
+    def run() -> None:
+        with ends_at_once(nothing):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
+
+
+def failing() -> None:
+    raise OSError
+
+
+@pytest.mark.usefixtures("sigint")
+@pytest.mark.parametrize("before", [nothing, failing])
+def test_a_process_ends_with_130_even_if_its_last_words_fail(before: Callable[[], None]) -> None:
+    process = os.fork()
+    if not process:
+        try:
+            with ends_at_once(before):
+                os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130

@@ -407,3 +407,5 @@ def test_nodes_of_one_name_in_two_clusters_count_as_two() -> None:
     assert held["workload"] == {"y/a/p": (24, 0), "x/a/p": (20, 0), None: (0, 4)}
     assert held["queue"] == {"y/q": (24, 0), "x/q": (20, 0), None: (0, 4)}
     assert by["node"].held_of_capacity == pytest.approx(44 / 48)
+    of_one = made(read_by("node"), rows=clusters[:1], facts=SpanFacts())  # type: ignore[arg-type]  # `more` has no types
+    assert [line.name for line in of_one.groups] == ["n"]  # one cluster need not be named
