@@ -8,6 +8,7 @@ Tests: tests/report/test_counters.py, tests/report/test_growth.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from exporter.report.rows import RowKey
@@ -46,20 +47,17 @@ def _is_restart(at: float, begun: set[RowKey], families: Sequence[Mapping[RowKey
     if any(not key.pod for key in begun):
         return True
     pods = {(key.namespace, key.pod) for key in begun}
-    if len(pods) < _SEVERAL:
-        return False
-    for rows, most_per_second in zip(families, _MOST_PER_SECOND, strict=True):
-        for key, samples in rows.items():
-            if key not in begun and _goes_on(samples, at, most_per_second):
-                return False
-    return True
+    return len(pods) >= _SEVERAL and not any(
+        key not in begun and _goes_on(samples, at, most_per_second)
+        for rows, most_per_second in zip(families, _MOST_PER_SECOND, strict=True)
+        for key, samples in rows.items()
+    )
 
 
 def _goes_on(samples: Samples, at: float, most_per_second: float) -> bool:
     """Whether a row went on counting at a moment: the next value is higher than a row that began at 0 could be."""
-    before = [sample for sample in samples if sample[0] < at]
-    after = [sample for sample in samples if sample[0] >= at]
-    if not before or not after:
-        return False
-    seconds = after[0][0] - before[-1][0]
-    return after[0][2] > seconds * most_per_second
+    return any(
+        value > (later - earlier) * most_per_second
+        for (earlier, _, _), (later, _, value) in pairwise(samples)
+        if earlier < at <= later
+    )

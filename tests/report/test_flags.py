@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from exporter.cli.main import run
 from exporter.errors import ConfigError, ExporterError, Unavailable
 from exporter.report.command import Progress, make
 
@@ -157,6 +158,18 @@ def test_flags_that_do_not_fit_are_refused_before_anything_is_asked(flags: Mappi
     with pytest.raises(ConfigError, match=re.escape(says)):
         make(connection, **{**FLAGS, **flags})
     assert not connection.asked
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("localhost:9090", "needs http:// or https:// before it: http://localhost:9090"),
+        ("http://u:p@localhost:9090", "without a password in it"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(url: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", f"--prometheus={url}"]) == 2
+    assert says in capsys.readouterr().err
 
 
 def test_a_server_without_accounts_or_tokens_is_said_so() -> None:

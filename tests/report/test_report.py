@@ -171,7 +171,7 @@ def facts(**known: object) -> SpanFacts:
         ({"began_ms": SPAN.from_ms + 15_000}, None),
         ({"seen_ms": {"n": SPAN.ms - 7_200_000}}, "1 node had no samples for a part of the span: n (2h)"),
         ({"seen_ms": {"n": SPAN.ms - 300_000}}, None),
-        ({"seen_ms": {f"n{i}": 0.0 for i in range(8)}}, "of the span: n0 (1d), n1 (1d), n2 (1d), n3 (1d), n4 (1d)"),
+        ({"seen_ms": {f"n{i}": 0.0 for i in range(8)}}, ": n0 (1d), n1 (1d), n2 (1d), n3 (1d), n4 (1d) and 3 more."),
         ({"nodes_elsewhere": {"n", "dark"}}, "1 node with GPUs, by kube-state-metrics, but without accounts: dark"),
         ({"restarts": {"n": 2}}, "1 exporter began to count anew: n (2)"),
         ({"gaps": {"kubelet": 3700.0, "page": 2.0}}, "about 1h 1m, all exporters together, the kubelet did not say"),

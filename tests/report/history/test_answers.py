@@ -61,8 +61,9 @@ def test_a_native_histogram_is_none_of_ours() -> None:
         answer([{"metric": {}, "value": [True, "2"]}]),
         answer([{"metric": {}, "value": [1, "two"]}]),
         answer([{"metric": {}, "values": "no list"}], "matrix"),
+        answer([{"metric": {}, "values": 5}], "matrix"),
     ],
-    ids=range(20),
+    ids=range(21),
 )
 def test_what_is_no_answer_is_refused_in_words(body: bytes) -> None:
     with pytest.raises(Malformed, match="does not answer as Prometheus does"):
