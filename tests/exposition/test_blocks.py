@@ -87,6 +87,15 @@ def test_a_line_that_comes_or_goes_costs_what_stands_around_it(monkeypatch: pyte
 
 
 # issue 7, line 39
+def test_behind_a_new_line_the_known_blocks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    joiner = joiner_of()
+    joiner.join([b"".join(LARGE)], NOBODY)
+    count = Count(monkeypatch)
+    joiner.join([b"".join(LARGE[:2] + LARGE[3:])], NOBODY)
+    assert count.taken < page_reader.BLOCK_LINES  # one block of ten
+
+
+# issue 7, line 39
 def test_new_values_and_new_owners_are_no_reason_to_read_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     joiner = joiner_of()
     first = joiner.join([b"".join(LARGE)], NOBODY)

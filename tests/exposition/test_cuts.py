@@ -41,6 +41,7 @@ def joiner_of(policy: LabelPolicy = POLICY) -> Joiner:
         (ONE[:-1], PlainBlock),
         (ONE.replace(b"\n", b"\r\n"), PlainBlock),
         # what does not go out as it came
+        (HEAD, LaidOutBlock),
         (HEAD + ONE + HEAD, LaidOutBlock),
         (b"# TYPE a  Gauge\n" + ONE, LaidOutBlock),
         (ONE + ONE, LaidOutBlock),

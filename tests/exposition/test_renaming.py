@@ -82,6 +82,7 @@ PAGES = (
     OTHER,
     # what has no labels, and what is mended, repeated or stamped with a time
     HEAD + OLD + b"old 3\n",
+    HEAD + OLD + b'old{pod="x"} 3\n',
     HEAD + OLD + b'old{UUID="GPU-3"}  4 1700000000000\n' + OTHER,
     HEAD + HEAD + OLD + OLD + OTHER,
     HEAD + b'# HELP old Other.\nold{UUID="GPU-1",} 1\n# a comment\n\n' + OTHER,
