@@ -12,7 +12,7 @@ from exporter.model.device_ref import DeviceRef
 from exporter.model.devices import Assignment, CdiPlace, Claim, DeviceKey, Inventory, InventoryGpu
 from exporter.model.grants import Given, Grant, Word
 from exporter.model.pages import Page, Subject
-from exporter.model.pods import Owner, PodInfo, PodOfName
+from exporter.model.pods import AllocatedDevice, Owner, PodInfo, PodOfName
 from exporter.ownership.admin_access import NO_CLAIMS, KnownClaims
 from exporter.ownership.current import CurrentOwners
 from exporter.ownership.labels import SPLIT, LabelPolicy, PodLabelPolicy
@@ -169,3 +169,19 @@ def test_a_word_on_a_token_decides_whose_its_device_is() -> None:
     assert owners.owners.of(OTHER.key) == ()
     owners.update(held, subjects, inventory=EMPTY, evidence={(A, "nvidia.com/gpu"): (given,)})
     assert [holder.owner for holder in owners.owners.of(OTHER.key)] == [A]
+
+
+def test_a_container_holds_the_devices_of_a_claim_that_it_asked_for() -> None:
+    claims = [
+        Claim(namespace="ml", name="c", driver="gpu.nvidia.com", pool="n", device=name, cdi_names=(f"k={name}",))
+        for name in ("x", "y")
+    ]
+    held = frozenset(Assignment(owner=A, resource=of.driver, device_id=of.device_id, claim=of) for of in claims)
+    gpus = tuple(InventoryGpu(uuid=f"GPU-{minor}", device=f"nvidia{minor}") for minor in (1, 2))
+    inventory = Inventory(gpus=gpus, places={"k=x": CdiPlace(minor="1"), "k=y": CdiPlace(minor="2")})
+    ((named,),) = pods().values()
+    got = (AllocatedDevice(resource="claim:c", device_id="k=x"),)
+    of_names = {A.pod_key: (replace(named, pod=replace(named.pod, allocated={"main": got})),)}
+    owners = CurrentOwners(LabelPolicy())
+    owners.update(held, {GPU: 1, OTHER: 1}, inventory=inventory, pods_of_names=of_names, listing=LISTING)
+    assert [bool(owners.owners.of(subject.key)) for subject in (GPU, OTHER)] == [True, False]

@@ -224,6 +224,13 @@ def test_only_the_container_that_came_last_is_late() -> None:
     assert arrivals.late(unknown, 99.0, 99.0) == {(B, GPU)}, "List has not had these ids yet"
 
 
+def test_a_container_that_comes_back_with_its_ids_is_another_one() -> None:
+    arrivals, of_a = Arrivals(), tokens(assigned(A, f"{X}-3"))
+    for moment, of_list in ((10.0, of_a), (20.0, NO_TOKENS), (30.0, of_a)):
+        arrivals.note(of_list, moment)
+    assert arrivals.late(of_a, 3.0, 30.1) == {(A, GPU)}
+
+
 def test_a_late_container_has_no_word_of_a_checkpoint() -> None:
     held = tokens(assigned(A, f"{X}-3"), assigned(B, f"{X}-4"))
     entries = [kept("u-1", on(Y), f"{X}-3"), kept("u-2", on(Y), f"{X}-4")]

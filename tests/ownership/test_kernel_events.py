@@ -286,6 +286,12 @@ def test_of_several_holders_it_is_the_process_own() -> None:
     assert [event.container for event in story.events.newest] == [None, None, B]
     assert {event.holders for event in story.events.newest} == {(A, B)}
     assert story.events.take() == {(key, B, 31): 1, (key, None, 31): 2}
+    # a process that came since the look before
+    anew = KernelEvents()
+    anew.look(both, INVENTORY, asked_at=0, now=0)
+    anew.hear(xid(31, pid=7), {}, at_seconds=1_000, heard_at=1, is_new=True)
+    anew.look(both, INVENTORY, measured=before, asked_at=1.1, now=1.1)
+    assert [event.container for event in anew.newest] == [B]
     # the process of one that the kubelet does not name, beside the only one that it names
     story.events.look(held(A), INVENTORY, measured=before, asked_at=2, now=2)
     story.hear(xid(31, pid=7), 3)
