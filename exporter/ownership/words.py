@@ -260,7 +260,7 @@ def _counted(tokens: Sequence[_Token], words: Sequence[Word], heard: Heard) -> t
     counts = [ids]
     if len(words) > 1:
         counts = [round(entry.memory_units or 0) for entry in heard.entries]
-    if sum(counts) != ids:
+    if len(counts) != len(words) or sum(counts) != ids:
         message = f"it counts {sum(counts)} units for this container, and the kubelet handed out {ids}"
         word = Word(grant=words[0].grant, source=heard.source, trouble=no_word(heard.source, message))
         return tuple(replace(token.assignment, word=word) for token in tokens)
