@@ -45,7 +45,7 @@ class Device(Generic[Holder]):
     slices: int
     is_sampled: bool
     holders: Sequence[tuple[Holder, int]]
-    part: int = 0
+    part: int
     is_shared: bool = False
     is_granted: bool = False
 

@@ -1,6 +1,6 @@
 """What a look saw of the memory of all devices, and which containers have ended by then.
 
-Tests: tests/accounts/test_out_of_memory.py.
+Tests: tests/accounts/test_memory_looks.py, tests/accounts/test_out_of_memory.py.
 """
 
 from collections import deque

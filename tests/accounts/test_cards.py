@@ -109,6 +109,7 @@ def test_what_is_not_known_is_left_out_and_so_is_a_sum_with_it() -> None:
         (row(USED, "10") + row(FREE, "70") + row(TOTAL, "82"), 82),
         (row("DCGM_FI_DEV_FB_USED_BYTES", str(10 * 2**20)) + row("DCGM_FI_DEV_FB_FREE_BYTES", str(7 * 2**20)), 17),
         (row("DCGM_FI_DEV_FB_CAPACITY_BYTES", "83886080"), 80),
+        (row(TOTAL, "82") + row("DCGM_FI_DEV_FB_CAPACITY_BYTES", "9000000"), 82),  # the first of two names counts
         (row(FREE, "70"), None),
         (row(USED, "NaN") + row(FREE, "70"), None),
     ],
@@ -156,6 +157,10 @@ def test_a_mig_instance_is_its_part_of_a_card_and_has_no_utilisation() -> None:
     # whoever holds a GPU that is cut holds its instances
     assert values(seen, "b")["memory_total"] == {"gpu1": 10, "total": 10}
     assert values(seen, "b")["asked_utilization"] == {"total": 1}
+    # of a GPU that is held whole, the use is that of all its instances, or its own row
+    assert values(looks.snapshot(page, {"c": whole(0)}), "c")["memory_total"] == {"gpu0": 20, "total": 20}
+    own = looks.snapshot(page + row(USED, "25"), {"c": whole(0)})
+    assert values(own, "c")["memory_total"] == {"gpu0": 25, "total": 25}
     # of an instance of no known GPU nobody can say what part it is
     assert "asked_utilization" not in values(Looks().snapshot(page, {"a": held["a"]}))
 
@@ -227,6 +232,27 @@ def test_what_a_holder_of_units_uses_is_what_its_processes_use() -> None:
     assert values(replace(seen, measured=its_own), "b")["utilization"] == {"total": 0}
     elsewhere = Unowned(process=process, reason="no_container")
     assert values(replace(seen, measured=replace(measured, unowned=(elsewhere,))), "b")["utilization"] == {"total": 0}
+
+
+def test_an_instance_that_the_page_has_as_a_gpu_is_still_an_instance() -> None:
+    page = page_of(0).replace(GPU(0), MIG(1))
+    found = values(Looks().snapshot(page, {"a": [("nvidia.com/mig-1g.10gb", MIG(1))]}))
+    assert found == {"memory_total": {"gpu0": 1000, "total": 1000}, "asked_memory": {"total": 4000}}
+
+
+def test_use_that_is_not_measured_is_the_pages() -> None:
+    uses = {(DeviceKey(uuid=GPU(0)), owner("a")): Use(memory_bytes=None, sm_ratio=None, processes=1)}
+    seen = replace(Looks().snapshot(page_of(0), {"a": whole(0)}), measured=Measured(uses=uses))
+    assert values(seen)["memory_total"] == {"gpu0": 1000, "total": 1000}
+    assert values(seen)["utilization"] == {"gpu0": 40, "total": 40}
+
+
+def test_of_two_holders_of_a_gpu_the_page_tells_the_use_of_neither() -> None:
+    seen = Looks().snapshot(page_of(0), {"a": whole(0)})
+    (holder,) = seen.owners.holders[DeviceKey(uuid=GPU(0))]
+    both = {DeviceKey(uuid=GPU(0)): (holder, replace(holder, owner=owner("b")))}
+    two = values(replace(seen, owners=replace(seen.owners, holders=both)))
+    assert not two.keys() & {"utilization", "memory_total"}
 
 
 def test_two_gpus_of_one_index_are_one_series() -> None:

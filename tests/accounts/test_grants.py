@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.accounts.state_bytes import restore
+from exporter.model.devices import DeviceKey
 from exporter.model.grants import Grant
 from tests.support.ledgers import dump, note
 from tests.support.looks import GPU, SECOND, Looks, energy, joules, kernels, row, seconds, whole
@@ -142,11 +143,26 @@ def test_the_memory_of_a_gpu_stays_while_its_page_is_away() -> None:
     looks = Looks(grants={"a": of_memory(1000)})
     held = held_by("a")
     looks.at(0, row(USED, "1000") + row(FREE, "3000"), held)
-    for number, page in enumerate((row(USED, "1010") + row(FREE, "3001"), energy("1"), None), start=1):
+    for number, page in enumerate((row(USED, "1010") + row(FREE, "3001"), energy("1"), row(TOTAL, "0"), None), start=1):
         looks.at(10 * number, page, held)
         assert looks.account("a").allocated_ratio == 0.25
-    looks.at(40, row(USED, "1000") + row(FREE, "7000"), held)  # another GPU in its place
+    looks.at(50, row(USED, "1000") + row(FREE, "7000"), held)  # another GPU in its place
     assert looks.account("a").allocated_ratio == 0.125
+
+
+def test_a_move_of_one_percent_is_no_other_memory_and_more_is() -> None:
+    looks = Looks(grants={"a": of_memory(1000)})
+    for number, (total, of) in enumerate(((4950, 4950), (5000, 4950), (5001, 5001), (4900, 4900))):
+        looks.at(10 * number, row(TOTAL, str(total)), held_by("a"))
+        assert looks.account("a").allocated_ratio == pytest.approx(1000 / of)
+
+
+def test_the_memory_of_a_gpu_without_grants_is_forgotten() -> None:
+    page = MEMORY + row(TOTAL, str(WHOLE), 1)
+    looks = Looks(grants={"a": of_memory(1000), "b": of_memory(1000)})
+    looks.at(0, page, {"a": share(0), "b": share(0, 1)})
+    looks.at(10, page, {"b": share(0, 1)})
+    assert looks.ledger.holders.memory_mib == {DeviceKey(uuid=GPU(1)): WHOLE}
 
 
 def test_a_restart_keeps_what_was_granted_and_the_memory_of_gpus() -> None:

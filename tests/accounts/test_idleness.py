@@ -20,7 +20,7 @@ LEAST = 50_000  # millionths: a holder that is active for less than 5 % of its t
 
 
 def held(pods: str) -> HeldGpu:
-    return HeldGpu(KEY, 1, (Device(KEY, 1, is_sampled=True, holders=tuple((ENTRIES[pod], 1) for pod in pods)),))
+    return HeldGpu(KEY, 1, (Device(KEY, 1, is_sampled=True, holders=tuple((ENTRIES[pod], 1) for pod in pods), part=1),))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from exporter.accounts.entries import Entry
 from exporter.accounts.ledger import Rules
 from exporter.accounts.memory_looks import Ends, ends_of
-from exporter.accounts.out_of_memory import EndOfHolder, SeenMemory, judge
+from exporter.accounts.out_of_memory import EndOfHolder, SeenMemory, judge, largest
 from exporter.accounts.state_bytes import restore
 from exporter.model.accounts import SuspectedOutOfMemory, Suspicion
 from exporter.model.cuda import CudaCounts, CudaUse, CudaUses
@@ -83,6 +83,22 @@ CASES: Mapping[str, tuple[Case, Suspicion | None]] = {
     "the probe counted failures in a full GPU": (Case(failed=1), LIKELY),
     "a neighbour had nearly all of it": (Case(seen=((4, 89, {"b": 0.85 * ALL_MIB}),), holds="ab"), POSSIBLE),
     "a neighbour filled it": (Case(seen=((14, 20, {}), (4, 97.5, NEIGHBOUR)), holds="ab"), SUSPECTED),
+    "95 % is full": (Case(seen=((14, 20, {}), (4, 95, {}))), SUSPECTED),
+    "of a full GPU 9 % were filled meanwhile": (Case(seen=((14, 90, {}), (4, 99, {}))), POSSIBLE),
+    "of a full GPU 11 % were filled meanwhile": (Case(seen=((14, 88, {}), (4, 99, {}))), SUSPECTED),
+    "a neighbour had 80 % of it": (Case(seen=((4, 89, {"b": 0.8 * ALL_MIB}),), holds="ab"), POSSIBLE),
+    "two neighbours had 80 %": (Case(seen=((4, 89, dict.fromkeys("bc", 0.4 * ALL_MIB)),), holds="abc"), POSSIBLE),
+    "it had most of it itself": (Case(seen=((4, 89, {"a": 0.85 * ALL_MIB}),)), None),
+    "full just a minute before": (Case(seen=((60, 99, {}),)), POSSIBLE),
+    "full a second after the second of the end": (Case(seen=((-1, 99, {}),)), POSSIBLE),
+    "full later than that": (Case(seen=((-1.1, 99, {}),)), None),
+    "its shell could not run the command": (Case(end=of_end(exit_code=126)), None),
+    "no valid exit code": (Case(end=of_end(exit_code=128)), None),
+    "its terminal went away": (Case(end=of_end(exit_code=129)), None),
+    "its runtime could not run it": (Case(end=of_end(reason="ContainerCannotRun")), None),
+    "its runtime could not start it": (Case(end=of_end(reason="StartError")), None),
+    "its job took too long": (Case(end=of_end(reason="DeadlineExceeded")), None),
+    "the runtime has lost it": (Case(end=of_end(reason="ContainerStatusUnknown")), None),
     "exit code 0": (Case(end=of_end(exit_code=0, reason="Completed")), None),
     "exit code 0 in spite of failures": (Case(end=of_end(exit_code=0, reason="Completed"), failed=9), None),
     "the kernel killed it for its memory limit": (Case(end=of_end(exit_code=137, reason="OOMKilled")), None),
@@ -120,6 +136,33 @@ def test_the_neighbour_is_named_and_the_look_is_told() -> None:
     assert suspected.own_mib == NEIGHBOUR["a"]
     assert suspected.seen_before_ns == 4 * SECOND
     assert suspected.xids == (13, 31)
+
+
+def test_a_suspicion_has_the_last_of_the_fullest_looks() -> None:
+    assert judged(Case(seen=STEADY, failed=2)) == SuspectedOutOfMemory(
+        owner=owner("a"),
+        device=DEVICE,
+        ended_ns=1000 * SECOND,
+        exit_code=1,
+        suspicion=LIKELY,
+        used_mib=ALL_MIB * 99 / 100,
+        all_mib=ALL_MIB,
+        seen_before_ns=4 * SECOND,
+        failed_allocations=2,
+    )
+
+
+def test_memory_that_stood_from_before_the_end_until_after_it_counts() -> None:
+    holders = [Entry(owner("a"), "", DEVICE)]
+    stood = SeenMemory(900 * SECOND, 1090 * SECOND, ALL_MIB, ALL_MIB, holders)
+    suspected = judge(EndOfHolder(owner=owner("a"), device=DEVICE, end=ERROR, ended_at_ns=1000 * SECOND, looks=[stood]))
+    assert suspected is not None
+    assert suspected.seen_before_ns == 0
+
+
+def test_of_the_users_of_a_device_the_four_largest_are_kept() -> None:
+    users = [(owner(pod), float(mib)) for pod, mib in (("a", 2), ("e", 5), ("b", 9), ("d", 5), ("c", 1))]
+    assert [(user.pod, mib) for user, mib in largest(users)] == [("b", 9), ("d", 5), ("e", 5), ("a", 2)]
 
 
 # an end that something else explains is never said, whatever the memory was
@@ -222,7 +265,7 @@ def test_the_container_that_ended_is_counted_and_not_its_neighbour() -> None:
     looks.at(40, energy("40") + memory(0.88 * ALL_MIB), {"a": whole(0), "b": whole(0)}, ended("a", 34), uses=uses)
     assert counted(looks) == {("a", GPU(0), ""): {"suspected": 1}}
     (suspected,) = looks.ledger.accounts.suspicions
-    assert suspected.neighbour == owner("b")
+    assert (suspected.neighbour, suspected.neighbour_mib) == (owner("b"), 71_771.9)
 
 
 def test_ends_without_an_id_of_the_runtime_are_counted_apart() -> None:

@@ -12,7 +12,7 @@ KEY = DeviceKey(uuid="GPU-1")
 
 def held() -> HeldGpu:
     """A GPU that nobody holds, as another object each time."""
-    return HeldGpu(KEY, 1, (Device(KEY, 1, is_sampled=True, holders=()),))
+    return HeldGpu(KEY, 1, (Device(KEY, 1, is_sampled=True, holders=(), part=1),))
 
 
 def counters(*stretches: Stretch, **values: int) -> CountersAtLook:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from exporter.accounts.over_commitment import over_committed
 from exporter.exposition.families import render
 from exporter.kubectl import device_holders, why
 from exporter.model.device_row import DeviceRow, as_object, from_object
@@ -184,10 +185,22 @@ def test_split_divides_by_grants_where_all_holders_have_one() -> None:
         (PAGE, {"a": Grant(allocator="KAI", fraction=0.75), "b": Grant(allocator="KAI", fraction=0.75)}, "150%"),
         ("", {"a": Grant(allocator="HAMi", memory_mib=60_000), "b": Grant(allocator="HAMi", memory_mib=90_000)}, ""),
         (PAGE, {}, ""),
+        (PAGE, {"a": Grant(allocator="KAI", fraction=0.55), "b": Grant(allocator="KAI", fraction=0.5)}, "105%"),
+        (PAGE, {"a": Grant(allocator="KAI", fraction=0.54), "b": Grant(allocator="KAI", fraction=0.5)}, ""),
+        (PAGE, {"a": Grant(allocator="KAI", fraction=1.5), "b": Grant(allocator="KAI")}, "150%"),
+        (None, {"a": Grant(allocator="KAI", fraction=1.5)}, "150%"),
     ],
 )
-def test_doctor_says_which_gpu_is_over_committed(page: str, grants: dict[str, Grant], says: str) -> None:
-    snapshot = replace(seen(grants), joined=Looks().snapshot(page or row("X", "1")).joined)
+def test_doctor_says_which_gpu_is_over_committed(page: str | None, grants: dict[str, Grant], says: str) -> None:
+    joined = None if page is None else Looks().snapshot(page or row("X", "1")).joined
+    snapshot = replace(seen(grants), joined=joined)
     messages = [of.trouble.message for of in of_allocators(snapshot) if of.about == GPU(0)]
     expected = [f"the GPU is over-committed: its holders were granted {says} of it"] if says else []
     assert messages == expected
+
+
+def test_an_instance_of_rounded_memory_is_not_over_committed() -> None:
+    looks = Looks(mig={"MIG-1": (0, "1", "1g.5gb")}, grants={"a": Grant(allocator="HAMi", memory_mib=5120)})
+    page = row("DCGM_FI_DEV_FB_TOTAL", "4600", instance="1", profile="1g.5gb")
+    snapshot = looks.snapshot(page, {"a": [("nvidia.com/gpu", "MIG-1")]})
+    assert over_committed(snapshot.owners, snapshot.joined) == {}
