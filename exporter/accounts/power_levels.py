@@ -1,6 +1,6 @@
 """The powers of a model of GPU on this node, idle and at work, as its GPUs here show them.
 
-Tests: tests/accounts/test_hangs.py.
+Tests: tests/accounts/test_power_levels.py, tests/accounts/test_hangs.py.
 """
 
 from collections import Counter

@@ -10,7 +10,7 @@ short bursts only, with little traffic. A loader that is too slow or a file syst
 A job is not judged if a page lacks a field that these need, or if several containers share one of its devices.
 docs/hangs.md says what looks alike.
 
-Tests: tests/accounts/test_hangs.py.
+Tests: tests/accounts/test_watched_jobs.py, tests/accounts/test_hangs.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,14 +70,12 @@ class _Streak:
     """How long a reason has been seen without a break; `since_ns` is None if it is not seen."""
 
     since_ns: int | None = None
-    seen_ns: int = 0
     is_moving: bool = False
     _powers: set[float] = field(default_factory=set)
 
     def go_on(self, at_ns: int, power: float) -> None:
         if self.since_ns is None:
             self.since_ns = at_ns
-        self.seen_ns = at_ns
         if not self.is_moving:
             self._powers.add(power)
             self.is_moving = len(self._powers) >= _FEWEST_VALUES

@@ -320,6 +320,81 @@ def test_a_number_that_is_none_is_refused_wherever_it_stands(number: bytes) -> N
             restore(signed(body[: place.start()] + number + body[place.end() :]), 0, 0)
 
 
+def restored_with(amount: bytes) -> int:
+    """The microjoules of `saved`, with another number in the file."""
+    body = saved().partition(b"\n")[2].replace(b'"energy_uj":2500000', b'"energy_uj":' + amount)
+    return Looks(ledger=restore(signed(body), 1_000 * SECOND, 0)).account("a").amounts["energy_uj"]
+
+
+def test_whole_numbers_are_read_exactly_up_to_the_limit_of_all() -> None:
+    assert restored_with(b"9007199254740993") == 2**53 + 1
+    assert restored_with(b"-9007199254740993") == -(2**53) - 1
+    assert restored_with(b"9e199") == 9e199
+    for beyond in (b"1e200", b"-1e200"):
+        with pytest.raises(ValueError, match="it is damaged: ValueError while reading it"):
+            restored_with(beyond)
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "boots", "seconds_held"),
+    [
+        (SECOND - 1, ("one", "one"), 29),
+        (1 - SECOND, ("one", "one"), 29),
+        (SECOND, ("one", "one"), 28),
+        (-SECOND, ("one", "one"), 30),
+        # nobody knows that it is the same boot
+        (7 * SECOND, ("", ""), 29),
+        (7 * SECOND, ("one", ""), 29),
+        (7 * SECOND, ("", "one"), 29),
+    ],
+)
+def test_a_step_of_the_wall_clock_counts_from_a_second_on(
+    step_ns: int, boots: tuple[str, str], seconds_held: float
+) -> None:
+    looks = Looks().at(0, energy("0"), {"a": whole(0)}).at(10, energy("1000"), {"a": whole(0)})
+    data = dump(looks.ledger, 1_000 * SECOND, Boot(boots[0], 400 * SECOND))
+    ledger = restore(data, 1_019 * SECOND, 500 * SECOND, Boot(boots[1], 400 * SECOND + step_ns))
+    after = Looks(ledger=ledger).at(500, energy("2000"), {"a": whole(0)})
+    assert seconds(after.account("a").amounts.get("allocated_ns")) == seconds_held
+
+
+@pytest.mark.parametrize(("away_ns", "allocated"), [(300 * SECOND, 310), (300 * SECOND + 1, 10)])
+def test_a_name_holds_for_five_minutes_without_an_exporter(away_ns: int, allocated: float) -> None:
+    looks = Looks(ledger=restore(saved(), 1_000 * SECOND + away_ns, 0)).at(0, energy("7500"), {"a": whole(0)})
+    assert seconds(looks.account("a").amounts.get("allocated_ns")) == allocated
+
+
+def test_a_ledger_without_a_look_begins_at_the_first_look_after_it() -> None:
+    ledger = restore(dump(Looks().ledger, 1_000 * SECOND), 1_100 * SECOND, 5 * SECOND)
+    assert (ledger.look, ledger.counted_at_ns, ledger.began_at_ns, ledger.gaps.noted_at_ns) == (0, None, None, None)
+    assert Looks(ledger=ledger).at(5, energy("1"), {"a": whole(0)}).ledger.accounts.gap_ns["exporter"] == 0
+
+
+def test_moments_are_as_long_ago_as_they_were() -> None:
+    ledger = restore(saved(), 1_003 * SECOND, 500 * SECOND)
+    assert (ledger.look, ledger.began_at_ns, ledger.counted_at_ns, ledger.gaps.noted_at_ns) == (
+        2,
+        487 * SECOND,
+        497 * SECOND,
+        497 * SECOND,
+    )
+
+
+def test_what_failed_before_a_restart_is_the_reason_of_the_gap() -> None:
+    looks = Looks().at(0, energy("0"), {"a": whole(0)}).at(10, energy("1"), None, kubelet=False)
+    before = looks.ledger.accounts.gap_ns["kubelet"]
+    looks = Looks(ledger=restore(dump(looks.ledger, 1_000 * SECOND), 1_000 * SECOND, 10 * SECOND))
+    assert looks.ledger.accounts.gap_ns["kubelet"] == before
+    looks.at(20, energy("2"), {"a": whole(0)})
+    assert looks.ledger.accounts.gap_ns["kubelet"] == before + 10 * SECOND
+
+
+def test_a_file_that_lacks_a_part_is_damaged() -> None:
+    body = saved().partition(b"\n")[2].replace(b'"gpus":', b'"cards":')
+    with pytest.raises(ValueError, match=r"^it is damaged: KeyError while reading it$"):
+        restore(signed(body), 0, 0)
+
+
 # issue 15, line 22
 def test_what_is_nested_too_deeply_is_refused() -> None:
     deep = 100_000
