@@ -1,6 +1,6 @@
 """Signs: the values of a device that tell a kernel that works from one that only waits.
 
-Tests: tests/accounts/test_hangs.py.
+Tests: tests/accounts/test_hang_signs.py, tests/accounts/test_hangs.py.
 """
 
 from collections.abc import Mapping, Sequence

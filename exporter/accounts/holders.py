@@ -1,6 +1,6 @@
 """The holders of GPUs, as entries of the ledger. Every look brings them up to date; mostly nothing has changed.
 
-Tests: tests/accounts/test_histories.py, tests/accounts/test_state.py.
+Tests: tests/accounts/test_holders.py, tests/accounts/test_histories.py, tests/accounts/test_state.py.
 """
 
 from collections import Counter

@@ -4,7 +4,7 @@ A page has one activity of each device, the mean over all its time. If container
 time, its activity belongs to that part, since a device that nobody holds is not active. It is higher while more
 containers hold it. If nobody held the device in that time, something outside Kubernetes used it all the time.
 
-Tests: tests/accounts/test_standing_pages.py.
+Tests: tests/accounts/test_loads.py, tests/accounts/test_standing_pages.py.
 """
 
 from collections import Counter

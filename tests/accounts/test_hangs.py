@@ -12,6 +12,7 @@ from exporter.accounts.watched_jobs import Job, JobDevice, WatchedJobs, jobs_of
 from exporter.dcgm.fields import FIELDS
 from exporter.exposition.families import render
 from exporter.model.devices import DeviceKey, Owners
+from exporter.model.grants import Grant
 from exporter.model.hangs import SuspectedHang
 from exporter.model.pods import Owner
 from exporter.model.slices import at_once
@@ -308,6 +309,32 @@ def test_a_page_that_is_away_for_a_moment_changes_nothing_that_is_said() -> None
     for _ in range(4):
         node.look(None, JOB)
     assert not node.suspected
+
+
+@pytest.mark.parametrize("part", [None, 0.5, 1.0])
+def test_of_a_device_of_which_parts_are_granted_nothing_is_said(part: float | None) -> None:
+    node = Node()
+    grants = {} if part is None else {"job": Grant(allocator="KAI", fraction=part)}
+    node.looks = Looks(grants=grants)
+    node.learned().does(JOB, HANGS, HANGS, minutes=12)
+    assert bool(node.suspected) == (part is None)
+
+
+def test_a_job_with_a_gpu_that_no_page_has_is_not_judged() -> None:
+    node = Node().learned().does({"job": whole(0, 7)}, HANGS, HANGS, minutes=12)
+    assert not node.suspected
+
+
+def test_the_last_hundred_events_are_kept() -> None:
+    node = Node(every=60).learned()
+    for number in range(51):
+        held: Held = {f"job{number}": whole(0, 1)}
+        node.does(held, HANGS, HANGS, minutes=12).does({}, IDLE, IDLE, minutes=1)
+    events = node.watch.hangs.events
+    assert len(events) == 100
+    assert [(event.is_end, event.hang.pods[0][1]) for event in events[:3]] == [
+        (True, "job50"), (False, "job50"), (True, "job49"),
+    ]  # fmt: skip
 
 
 def test_traffic_that_a_page_has_under_two_names_counts_once() -> None:
