@@ -195,7 +195,6 @@ def growth(before: Amount, now: Amount, *, may_lag: bool) -> Amount | None:
 
 # JavaScript, like most readers of JSON, has exact whole numbers up to this one.
 _EXACT = 2**53
-_USUAL = 2**31 - 16
 
 
 def number(text: bytes, field: Field) -> int | float | None:
@@ -204,7 +203,7 @@ def number(text: bytes, field: Field) -> int | float | None:
     if not value:
         return 0  # also for a number too small for a double, and for 0e99999999999999999999, which decimals cannot hold
     # DCGM's values for "not supported" are larger, and NaN is not in this range either
-    if not -_USUAL < value < _USUAL and not is_amount(text):
+    if not -_LEAST_BLANK < value < _LEAST_BLANK and not is_amount(text):
         return None
     if not field.times == field.per == 1:
         value = _converted(text, field) if is_printable(text) else value * field.times / field.per

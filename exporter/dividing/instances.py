@@ -40,7 +40,7 @@ def slices_of_model(model: str) -> int | None:
 def is_repeated(values: Sequence[float]) -> bool:
     """Whether the instances' rows of one field repeat the GPU's value: they differ by 1 % of the largest at most."""
     most = max(map(abs, values), default=0.0)
-    return most - min(values, default=0.0) <= most * MOST_DIFFERENCE
+    return max(values, default=0.0) - min(values, default=0.0) <= most * MOST_DIFFERENCE
 
 
 def weights(slices: Sequence[int], activities: Sequence[float | None]) -> Sequence[int]:

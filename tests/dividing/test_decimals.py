@@ -142,8 +142,17 @@ def test_a_value_in_another_unit_is_rounded_once(text: str, field: Field) -> Non
     assert found == (None if abs(expected) == float("inf") else 0 if float(text) == 0 else expected)
 
 
-def test_a_number_too_long_for_that_is_about_right() -> None:
-    assert number(b"0." + b"5" * 1_500, Field("x", times=100)) == pytest.approx(55.56, abs=0.01)
+@pytest.mark.parametrize(
+    ("field", "expected"), [(Field("x", times=100), 55.56), (Field("x", per=4), 0.1389), (Field("x"), 0.5556)]
+)
+def test_a_number_too_long_for_that_is_about_right(field: Field, expected: float) -> None:
+    assert number(b"0." + b"5" * 1_500, field) == pytest.approx(expected, rel=0.001)
+
+
+def test_a_number_that_is_too_large_in_another_unit_is_none() -> None:
+    assert number(b"1e308", Field("x", times=100)) is None
+    assert number(b"9" * 305 + b"." + b"9" * 1_000, Field("x", times=10**9)) is None
+    assert number(b"1e308", Field("x")) == 1e308
 
 
 def test_serving_needs_no_decimals() -> None:

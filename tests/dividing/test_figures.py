@@ -117,6 +117,14 @@ OF_OWN = OwnUse(memory_used_bytes=1_000 * MIB)
             9_000,
             id="the whole device's own",
         ),
+        pytest.param(
+            [row(watts=150, whole=WholeDevice(power_usage=0))] * 2,
+            "split",
+            0,
+            None,
+            id="the whole device draws nothing",
+        ),
+        pytest.param([row(watts=150, used=3_000), row()], "copy", 150, 3_000, id="a row lacks the values"),
         pytest.param([row()] * 2, "split", None, None, id="nothing is known"),
     ],
 )
@@ -125,6 +133,14 @@ def test_power_and_used_memory_of_a_device(
 ) -> None:
     figures = of_device(rows, sharing)
     assert (figures.power_watts, figures.memory_used_mib) == (watts, used)
+
+
+@pytest.mark.parametrize(("sharing", "total"), [("split", 10_000), ("copy", 5_000), ("", None)])
+def test_the_memory_of_a_device_with_two_holders_is_all_of_it(sharing: str, total: Number) -> None:
+    parts = [row(used=4_000, free=1_000, own=OF_OWN)] * 2
+    assert of_device([part._replace(framebuffer_total=5_000) for part in parts], sharing).memory_total_mib == total
+    used_and_free = of_device(parts, sharing)
+    assert used_and_free.memory_total_mib == {"split": 10_000, "copy": 9_000, "": None}[sharing]
 
 
 IDLE = OwnUse(utilization_ratio=0.0)
@@ -139,6 +155,11 @@ IDLE = OwnUse(utilization_ratio=0.0)
             [row(engine=0.5, whole=WholeDevice(graphics_engine_active=0.75))] * 2, 0.75, id="the device's own"
         ),
         pytest.param([row(percent=10, whole=WholeDevice(gpu_utilization=80))] * 2, 0.8, id="its own GPU_UTIL"),
+        pytest.param(
+            [row(engine=0.5, whole=WholeDevice(gpu_utilization=80))] * 2, 0.5, id="GR_ENGINE_ACTIVE says more"
+        ),
+        pytest.param([row(engine=0.25, percent=60), row(engine=0.5, percent=60)], 0.6, id="parts of it, and GPU_UTIL"),
+        pytest.param([row(percent=90, own=OF_OWN), row(percent=40)], 0.9, id="only memory is an owner's"),
         pytest.param([row(percent=60)] * 2, 0.6, id="GPU_UTIL, which no measurement divides"),
         pytest.param([row(percent=40), row(percent=60)], 0.6, id="copies that were read a moment apart"),
         pytest.param([row(percent=90, own=IDLE), row(percent=40)], 0.4, id="an owner's part, and the device's"),
@@ -196,6 +217,12 @@ def test_a_cut_gpu_is_as_hot_as_its_hottest_sensor() -> None:
     assert of_cut_gpu(None, [], []) == Figures()
 
 
+def test_a_cut_gpu_is_as_active_as_its_own_row_says() -> None:
+    of_instances = [Figures(activity=0.25)]
+    assert of_cut_gpu(row(engine=0.75), [], of_instances).activity == 0.75
+    assert of_cut_gpu(None, [], of_instances).activity is None
+
+
 # --- NVLink, sums, copies ---------------------------------------------------------------------------------------------
 
 
@@ -251,3 +278,14 @@ def test_a_page_older_than_the_state(
     assert is_older(rows) is expected
     used_by_others = [rows[0]._replace(used_by=(DeviceUser(pod="other"),)), *rows[1:]]
     assert not is_older(used_by_others)
+
+
+@pytest.mark.parametrize(
+    ("page", "state", "expected"),
+    [(0.01, DeviceState.USED, True), (0.5, DeviceState.USED, False), (0.5, DeviceState.IDLE, True)],
+)
+def test_a_page_older_than_the_state_of_a_device_with_one_holder(
+    page: Number, state: DeviceState, expected: bool
+) -> None:
+    of_one = row(engine=page, own=OwnUse(processes=1, utilization_ratio=0.5))._replace(state=state)
+    assert is_older([of_one]) is expected

@@ -40,6 +40,17 @@ def grant(memory: float | None = None, cores: float | None = None, fraction: flo
         (grant(memory=0, cores=30), WHOLE, Fraction(30, 100)),
         (grant(memory=WHOLE), 81_007, 1),  # a page without the reserved memory
         (grant(memory=2 * WHOLE), WHOLE, 2),  # deviceMemoryScaling
+        # numbers of a page are rounded down: 5 % more than the device has is the device
+        (grant(memory=105), 100, 1),
+        (grant(memory=106), 100, Fraction(106, 100)),
+        (grant(memory=99), 100, Fraction(99, 100)),
+        (grant(cores=100), None, 1),
+        (grant(cores=99.5), None, Fraction(995, 1000)),
+        # what is no sensible amount is not known
+        (grant(fraction=1e-9), None, Fraction(1, 10**9)),
+        (grant(fraction=1e-10, cores=50), None, Fraction(1, 2)),
+        (grant(fraction=1e12), None, 10**12),
+        (grant(fraction=1e13), None, None),
         (grant(memory=float("inf"), cores=float("nan")), WHOLE, None),
     ],
 )
@@ -56,6 +67,11 @@ def test_the_part_of_a_device_that_a_grant_gives(
         ([grant(fraction=0.5), grant(fraction=0.25)], [2, 1]),
         ([grant(memory=10_240, cores=45), grant(memory=30_720)], [10_240, 30_720]),
         ([grant(cores=30), grant(cores=60)], [30, 60]),
+        # the first measure that all have: fractions, then memory, then cores
+        ([grant(fraction=0.5, memory=1, cores=1), grant(fraction=0.5, memory=3, cores=3)], [1, 1]),
+        ([grant(memory=1, cores=10), grant(memory=3, cores=10)], [1, 3]),
+        ([grant(fraction=0.5, cores=10), grant(cores=20)], [10, 20]),
+        ([grant(fraction=0.75), grant(fraction=0.5), grant(fraction=0.125)], [6, 4, 1]),
         ([grant(memory=10_240), None], None),
         ([grant(memory=10_240), grant(fraction=0.5)], None),
         ([grant(memory=10_240), grant(cores=50)], None),

@@ -1,5 +1,6 @@
 """What owners are measured to use, as texts that add up."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.dividing.measured_values import (
+    FREE,
     MEMORY,
     UTILIZATION,
+    WORK,
     MeasuredShares,
     memory_texts,
     scale_down,
@@ -33,6 +36,25 @@ def test_the_families_and_their_units() -> None:
         b"DCGM_FI_DEV_GPU_UTIL_RATIO": 1,
         b"dcgm_gpu_utilization": 100,
     }
+    assert {b"DCGM_FI_DEV_FB_FREE", b"DCGM_FI_DEV_FB_FREE_BYTES", b"dcgm_fb_free"} == FREE
+
+
+@pytest.mark.parametrize(
+    ("family", "is_work"),
+    [
+        (b"DCGM_FI_DEV_POWER_USAGE", True),
+        (b"DCGM_FI_PROF_GR_ENGINE_ACTIVE", True),
+        (b"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", True),
+        (b"DCGM_FI_PROF_NVLINK_TX_BYTES", True),
+        # a counter, memory, what owners are measured to use, and what no work changes
+        (b"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", False),
+        (b"DCGM_FI_DEV_FB_USED", False),
+        (b"DCGM_FI_DEV_GPU_UTIL", False),
+        (b"DCGM_FI_DEV_GPU_TEMP", False),
+    ],
+)
+def test_which_families_are_a_devices_work(family: bytes, *, is_work: bool) -> None:
+    assert (family in WORK) is is_work
 
 
 @pytest.mark.parametrize(
@@ -128,3 +150,60 @@ def test_rows_keep_their_shares_while_the_owners_are_the_same() -> None:
 def test_what_an_idle_device_does_is_divided_by_what_was_granted() -> None:
     assert work_texts(b"60", (0.0, 0.0), 0.0, (3, 1)) == [b"45", b"15", b"0"]
     assert work_texts(b"60", (0.5, 0.5), 0.0, (3, 1)) == [b"30", b"30", b"0"]
+    assert work_texts(b"61", (0.0, 0.0), 0.0) == [b"31", b"30", b"0"]
+    assert work_texts(b"60.50", (0.0,), 0.0) == [b"60.50", b"0.00"]
+
+
+def test_kernels_of_nobody_have_their_part_of_the_work() -> None:
+    assert work_texts(b"100", (0.25, 0.25), 0.5) == [b"25", b"25", b"50"]
+    assert work_texts(b"100", (0.0, 0.0), 0.5, (3, 1)) == [b"0", b"0", b"100"]
+
+
+def test_a_ratio_is_shown_with_two_places_or_more() -> None:
+    assert utilization_texts(b"0.5", (0.256,), 1) == [b"0.26"]
+    assert utilization_texts(b"0.500", (0.2564,), 1) == [b"0.256"]
+
+
+def test_what_is_not_known_of_an_owner_is_no_share() -> None:
+    use = Use(memory_bytes=None, sm_ratio=None, processes=1)
+    assert not MeasuredShares(Measured(uses={(GPU, A): use}))
+    with_memory = MeasuredShares(Measured(uses={(GPU, A): replace(use, memory_bytes=0), (GPU, B): use}))
+    assert with_memory
+    assert (with_memory.memory_bytes, with_memory.sm_ratios) == ({(GPU, A): 0}, {})
+    with_kernels = MeasuredShares(Measured(uses={(GPU, A): replace(use, sm_ratio=0.5), (GPU, B): use}))
+    assert with_kernels
+    assert (with_kernels.memory_bytes, with_kernels.sm_ratios) == ({}, {(GPU, A): 0.5})
+
+
+def nobodys(ratio: float | None) -> Use:
+    return Use(memory_bytes=1, sm_ratio=ratio, processes=1)
+
+
+@pytest.mark.parametrize(
+    ("of_nobody", "ratios"),
+    [
+        pytest.param({}, {GPU: 0.0}, id="no process is nobody's"),
+        ({GPU: nobodys(0.25)}, {GPU: 0.25}),
+        pytest.param({GPU: nobodys(None)}, {}, id="nobody can tell"),
+        pytest.param({DeviceKey(uuid="GPU-1"): nobodys(0.25)}, {GPU: 0.0}, id="on a device without measured owners"),
+    ],
+)
+def test_the_part_of_the_time_with_kernels_of_nobody(
+    of_nobody: dict[DeviceKey, Use], ratios: dict[DeviceKey, float]
+) -> None:
+    times = {GPU: {A: 7, None: 1}}
+    shares = MeasuredShares(Measured(uses={(GPU, A): nobodys(0.5)}, nobodys=of_nobody, sm_ns=times))
+    assert (shares.nobodys_sm_ratios, shares.sm_ns) == (ratios, times)
+    assert MeasuredShares().nobodys_sm_ratios == {}
+
+
+def test_rows_are_made_anew_if_other_values_are_measured() -> None:
+    uses = {(GPU, A): Use(memory_bytes=1, sm_ratio=0.5, processes=1)}
+    shares = MeasuredShares(Measured(uses=uses, nobodys={GPU: nobodys(0.25)}))
+    same = shares.followed_by(Measured(uses=uses, nobodys={GPU: nobodys(0.75)}, sm_ns={GPU: {None: 5}}))
+    assert same is shares
+    assert (shares.nobodys_sm_ratios, shares.sm_ns) == ({GPU: 0.75}, {GPU: {None: 5}})
+    unknown = shares.followed_by(Measured(uses=uses, nobodys={GPU: nobodys(None)}))
+    assert (unknown is shares, unknown.nobodys_sm_ratios) == (False, {})
+    without_ratio = shares.followed_by(Measured(uses={(GPU, A): Use(memory_bytes=1, sm_ratio=None, processes=1)}))
+    assert (without_ratio is shares, without_ratio.sm_ratios) == (False, {})

@@ -223,6 +223,21 @@ def test_a_counter_grows_once() -> None:
     }  # fmt: skip
 
 
+def test_of_rows_read_a_moment_apart_the_largest_is_the_gpus() -> None:
+    node = SplitNode()
+    node.rows({}, page_of({ENERGY: {7: 998, 8: 1000}}))
+    assert texts_of(ENERGY, node.rows({}, page_of({ENERGY: {7: 1010, 8: 1004}}))) == {("7", ""): "5", ("8", ""): "5"}
+    # a little behind, which is no restart
+    assert texts_of(ENERGY, node.rows({}, page_of({ENERGY: {7: 1006, 8: 1004}}))) == {("7", ""): "5", ("8", ""): "5"}
+    assert texts_of(ENERGY, node.rows({}, page_of({ENERGY: {7: 1012, 8: 1004}}))) == {("7", ""): "6", ("8", ""): "6"}
+
+
+def test_the_first_of_two_activities_counts() -> None:
+    active = page_of({ACTIVE: {7: "1", 8: "0"}})
+    shown = SplitNode().rows({}, page_of({POWER: {7: 10, 8: 10}}) + active, page_of({ACTIVE: {7: "0", 8: "1"}}))
+    assert texts_of(POWER, shown) == {("7", ""): "10", ("8", ""): "0"}
+
+
 def test_a_new_cut_shows_no_more_than_the_gpu_used() -> None:
     node = SplitNode()
     node.rows({7: ["a"]}, energy(1000))

@@ -16,6 +16,8 @@ TEXTS = st.one_of(
 ).map(lambda value: go_g(value or 0.0).encode())
 ODD_TEXTS = st.from_regex(rb"[+-]?[0-9]{1,18}(\.[0-9]{0,12})?([eE][+-]?[0-9]{1,2})?", fullmatch=True)
 BLANKS = ("2147483632", "2147483647", "9223372036854775794", "9.223372036854776e+18", "140737488355328")
+# the same in Go's short form
+SHORT_BLANKS = ("2.147483632e+09", "1.40737488355328e+14")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,14 @@ BLANKS = ("2147483632", "2147483647", "9223372036854775794", "9.223372036854776e
         ("-0", 10**6, 1, "0"),
         ("0e99", 10**6, 1, "0"),
         # a value that is none
-        *((text, 1, 1000, text) for text in ("NaN", "+Inf", "-inf", *BLANKS)),
+        *((text, 1, 1000, text) for text in ("NaN", "+Inf", "-inf", *BLANKS, *SHORT_BLANKS)),
+        # numbers that only begin as these do
+        ("2147", 1, 1000, "2.147"),
+        ("2.14e+09", 1, 1000, "2.14e+06"),
+        ("1.4e+98", 10**6, 1, "1.4e+104"),
+        ("123456", 1, 1, "123456"),
+        ("999999", 10, 1, "9.99999e+06"),
+        ("0.5", 1, 10**4, "5e-05"),
     ],
 )
 def test_a_value_in_another_unit(value: str, times: int, per: int, expected: str) -> None:
