@@ -106,7 +106,7 @@ class PodsOfOwners:
         """
         names = self._names.of(_pods_of, assignments, others)
         is_same = self._unlisted.is_of(names, pods_of_names) and self._unlisted.value == listing.unlisted
-        if not is_same or may_change(names, pods_of_names):
+        if not is_same or (pods_of_names and may_change(names, pods_of_names)):
             self.pods = pods_of(names, self.pods, pods_of_names, listing, keeps_gone=self._keeps_gone)
             self._unlisted.keep(listing.unlisted, names, pods_of_names)
         return self.pods
