@@ -4,7 +4,7 @@ A holder's part is what its allocator granted it (dividing/granted_parts.py), el
 has for the device. An allocator may grant more of a GPU than there is. Then the holders' parts still are what they were
 granted, and together more than the GPU: a container's part does not change because another one comes.
 
-Tests: tests/accounts/test_histories.py, tests/sources/kubelet/test_counted_ids.py.
+Tests: tests/accounts/test_holdings.py, tests/accounts/test_histories.py, tests/sources/kubelet/test_counted_ids.py.
 """
 
 import re

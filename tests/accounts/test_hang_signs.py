@@ -43,12 +43,12 @@ def test_a_page_with_all_fields_tells_all_signs() -> None:
 @pytest.mark.parametrize("name", VALUES)
 def test_a_page_with_one_field_tells_one_sign(name: str) -> None:
     one = signs(**{name: VALUES[name]})
-    told = [sign for sign in DeviceSigns.__slots__ if getattr(one, sign) is not None]
-    assert len(told) == 1
+    signs_there = [sign for sign in DeviceSigns.__slots__ if getattr(one, sign) is not None]
+    assert len(signs_there) == 1
     if "BYTES" in name or "PIPE_FP" in name or "PIPE_INT" in name:
-        assert getattr(one, told[0]) == float(VALUES[name])
+        assert getattr(one, signs_there[0]) == float(VALUES[name])
     else:
-        assert getattr(one, told[0]) == getattr(ALL, told[0])
+        assert getattr(one, signs_there[0]) == getattr(ALL, signs_there[0])
 
 
 @pytest.mark.parametrize("value", ["0", "1"])
