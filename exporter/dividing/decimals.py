@@ -95,7 +95,7 @@ def in_unit(times: int, per: int) -> Callable[[bytes], bytes]:
     more, and the last decimal is rounded. A value that is no amount is copied.
     """
     shift = len(str(times)) - len(str(per))
-    is_shift = times * 10 ** max(-shift, 0) == per * 10 ** max(shift, 0)
+    is_shift = str(times).rstrip("0") == str(per).rstrip("0")
 
     def convert(text: bytes) -> bytes:
         if not is_amount(text):
@@ -113,7 +113,7 @@ def in_unit(times: int, per: int) -> Callable[[bytes], bytes]:
     exponents = {
         b"e%+03d" % before: b"e%+03d" % (before + shift)
         for before in range(_MOST_EXPONENT, _TWO_DIGITS)
-        if _MOST_EXPONENT <= before + shift < _TWO_DIGITS
+        if before + shift >= _MOST_EXPONENT
     }
 
     def move_point(text: bytes) -> bytes:
@@ -156,10 +156,7 @@ def plus(one: Amount, other: Amount) -> Amount:
 
 def minus(one: Amount, other: Amount) -> Amount:
     """The difference, with the places of the amount that has more."""
-    more = one.places - other.places
-    if more > 0:
-        return Amount(one.units - other.units * 10**more, one.places)
-    return Amount(one.units * 10**-more - other.units, other.places)
+    return plus(one, Amount(-other.units, other.places))
 
 
 def in_parts(amount: Amount, parts: int) -> Sequence[Amount]:

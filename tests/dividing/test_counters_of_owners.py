@@ -66,6 +66,16 @@ def test_times_go_on_until_there_is_something_to_divide() -> None:
     assert rows([A, B], 130, {A: 20, B: 10, None: 0}) == [20, 10, 0]
 
 
+def test_times_count_from_the_last_read_that_knew_them() -> None:
+    rows = Energy().rows
+    # with nothing to divide, times become known, and later unknown
+    rows([A, B], 100)
+    assert rows([A, B], 100, {A: 0, B: 0, None: 0}) == [0, 0, 0]
+    assert rows([A, B], 120, {A: 10, B: 0, None: 0}) == [20, 0, 0]
+    assert rows([A, B], 120) == [20, 0, 0]
+    assert rows([A, B], 140, {A: 20, B: 0, None: 0}) == [30, 10, 0]
+
+
 def test_an_owner_that_comes_while_nothing_grows_begins_with_its_time_then() -> None:
     for is_new in (True, False):
         rows = Energy().rows

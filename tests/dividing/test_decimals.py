@@ -82,6 +82,9 @@ def test_parts_are_those_of_decimals(text: str, parts: int) -> None:
 @example(before="8", now="4", may_lag=True)
 @example(before="8", now="3.9", may_lag=True)
 @example(before="8", now="8", may_lag=True)
+@example(before="8", now="1", may_lag=False)
+@example(before="8", now="-1", may_lag=False)
+@example(before="8", now="9", may_lag=True)
 @given(before=NUMBERS, now=NUMBERS, may_lag=st.booleans())
 def test_the_growth_of_a_counter(before: str, now: str, may_lag: bool) -> None:
     x, y = as_decimal(before), as_decimal(now)
@@ -117,6 +120,18 @@ def test_values_of_what_is_not_supported_are_no_amounts(first: int) -> None:
     around = [is_amount(b"%d" % value) for value in (first - 1, first, first + 15, first + 16)]
     assert around == [True, False, False, True]
     assert (number(b"%d" % first, Field("x")), number(b"%d" % (first - 1), Field("x"))) == (None, first - 1)
+
+
+@pytest.mark.parametrize("text", ["NaN", "+Inf", "-Inf", "9223372036854775792", "9.223372036854776e+18"])
+def test_values_that_nothing_can_divide_are_no_amounts(text: str) -> None:
+    assert is_amount(text.encode()) is False
+    assert number(text.encode(), Field("x")) is None
+    assert number(text.encode(), Field("x", times=100)) is None
+
+
+def test_a_number_that_is_negative_or_large_is_an_amount() -> None:
+    for text in ("-2147483632", "-9223372036854775808", "1e300", "9223372036854773760"):
+        assert is_amount(text.encode()) is True
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,7 @@ def test_a_cut_gpu_is_as_active_as_its_own_row_says() -> None:
 def test_gigabytes_over_nvlink(sent: Number, received: Number, entity: str, gigabytes: Number) -> None:
     of_row = DeviceRow(entity=entity, nvlink_tx_bytes=sent, nvlink_rx_bytes=received)
     assert gigabytes_over_nvlink([of_row] * 2) == gigabytes
+    assert gigabytes_over_nvlink([of_row]) == gigabytes
 
 
 @pytest.mark.parametrize(("values", "expected"), [([5], 5), ([5, 5], 5), ([5, None], 5), ([5, 6], None), ([], None)])

@@ -44,6 +44,8 @@ def grant(memory: float | None = None, cores: float | None = None, fraction: flo
         (grant(memory=105), 100, 1),
         (grant(memory=106), 100, Fraction(106, 100)),
         (grant(memory=99), 100, Fraction(99, 100)),
+        (grant(memory=10_240), 40_960.5, Fraction(20_480, 81_921)),
+        (grant(memory=0.5), 2.5, Fraction(1, 5)),
         (grant(cores=100), None, 1),
         (grant(cores=99.5), None, Fraction(995, 1000)),
         # what is no sensible amount is not known
@@ -103,3 +105,14 @@ def test_only_devices_of_which_memory_was_granted_need_their_memory() -> None:
         for uuid, of in {"a": grant(memory=1), "b": grant(fraction=0.5), "c": grant(memory=0), "d": None}.items()
     }
     assert devices_with_memory(holders) == {DeviceKey(uuid="a")}
+
+
+def test_one_holder_with_memory_is_enough_for_a_device_to_need_its_own() -> None:
+    grants = grant(memory=1), None, grant(cores=50)
+    holders = [
+        Holder(owner=Owner(namespace="n", pod=str(number), container="c"), resource="x", shared=True, grant=of)
+        for number, of in enumerate(grants)
+    ]
+    key = DeviceKey(uuid="a")
+    assert devices_with_memory({key: holders}) == {key}
+    assert devices_with_memory({key: holders[1:]}) == frozenset()

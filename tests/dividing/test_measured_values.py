@@ -117,6 +117,12 @@ def test_what_exceeds_the_total_adds_up_to_it(parts: list[int], total: int | Non
         assert sum(scaled) == total
 
 
+def test_of_parts_that_do_not_fit_the_last_ones_get_what_is_left_over() -> None:
+    assert scale_down([1, 1], 1) == [0, 1]
+    assert scale_down([2, 2, 2], 4) == [1, 1, 2]
+    assert scale_down([3, 1], 0) == [0, 0]
+
+
 def test_a_ratio_that_is_printed_as_1_is_divided_all_the_same() -> None:
     assert work_texts(b"1", (0.75, 0.25), 0.0) == [b"0.750000", b"0.250000", b"0.000000"]
     assert utilization_texts(b"1", (0.754, 0.25), 1) == [b"0.75", b"0.25"]
