@@ -1,6 +1,6 @@
 """The entries of the ledger: one for each container and device, kept for a while after the container is gone.
 
-Tests: tests/accounts/test_ledger.py.
+Tests: tests/accounts/test_entries.py, tests/accounts/test_ledger.py.
 """
 
 from collections import deque

@@ -105,9 +105,8 @@ class _AtWork:
 
     def is_fresh(self, at_ns: int, most_blind_ns: int) -> bool:
         """Whether it worked for long, and up to a moment ago."""
-        if self.last_ns is None or self.ns < SUSPECTED_AFTER_NS:
-            return False
-        return at_ns - self.last_ns <= most_blind_ns
+        is_long = self.ns >= SUSPECTED_AFTER_NS
+        return is_long and self.last_ns is not None and at_ns - self.last_ns <= most_blind_ns
 
 
 class WatchedJob:

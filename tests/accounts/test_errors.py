@@ -105,6 +105,26 @@ def test_the_same_xid_again(first: str, second: str, counted: dict[str, int]) ->
     assert after((before, "a"), (before, "a"), (first, "a"), (second, "b"), (second, "b")) == {"a": counted}
 
 
+@pytest.mark.parametrize(("later", "counted"), [(60, 1), (60.000000001, 2)])
+def test_an_error_is_the_same_if_it_is_counted_within_a_minute(later: float, counted: int) -> None:
+    looks = Looks()
+    for moment, page in ((0, last(0)), (10, last(79)), (10 + later, last(79) + total(x79=1))):
+        looks.at(moment, energy(f"{moment}") + page, {"a": whole(0)})
+    assert xids(looks) == {"a": {"79": counted}}
+
+
+def test_only_the_error_that_was_seen_is_taken_off_the_first_counts() -> None:
+    assert after((last(0), "a"), (last(79), "a"), (last(79) + total(x79=1, x13=2), "a")) == {"a": {"79": 1, "13": 2}}
+    assert after((last(0), "a"), (last(79), "a"), (last(79) + total(x13=2), "a")) == {"a": {"79": 1, "13": 2}}
+    assert after((last(0), "a"), (last(0) + total(x79=2), "a")) == {"a": {"79": 2}}
+
+
+def test_an_xid_of_a_gap_before_the_first_holder_is_nobodys() -> None:
+    looks = Looks().at(0, energy("0") + last(0)).at(10, energy("1") + last(0))
+    looks.at(500, energy("2") + last(79), {"b": whole(0)})
+    assert xids(looks) == {"": {"79": 1}}
+
+
 def test_counts_that_were_there_before_are_not_counted() -> None:
     assert after((count(x79=3), "a"), (count(x79=3), "a")) == {}
     assert after((total(x79=3), "a"), (total(x79=3), "a")) == {}

@@ -76,6 +76,13 @@ def test_stretches_of_the_same_holders_are_one() -> None:
     assert merged is not None
     assert (merged.held, merged.ns, merged.kernels) == (one, 7, {"": [11, 22], "7": [5]})
     assert first.and_then(Stretch(one, 4)) is not None
+    later = Stretch(one, 4).and_then(first)
+    assert later is not None
+    assert (later.kernels, later.is_blind) == (first.kernels, False)
+    blind = Stretch(one, 4, is_blind=True).and_then(Stretch(one, 5, is_blind=True))
+    assert blind is not None
+    assert (blind.ns, blind.is_blind, blind.is_seen) == (9, True, False)
+    assert Stretch(one, 4, is_gap=True).and_then(Stretch(one, 4, is_gap=True)) is None
     assert first.and_then(Stretch(held(), 4)) is None
     assert first.and_then(Stretch(one, 4, is_gap=True)) is None
     assert first.and_then(Stretch(one, 4, is_blind=True)) is None

@@ -47,7 +47,7 @@ class Pulse:
             self.at_ns += EVERY if look else after
             self.waver += 1
             signs = {
-                held.key: replace(of_device, power=(of_device.power or 0.0) + self.waver % powers)
+                held.key: replace(of_device, power=of_device.power and of_device.power + self.waver % powers)
                 for held, of_device in zip(self.held, devices, strict=True)
                 if of_device is not None
             }
@@ -169,6 +169,7 @@ def test_a_job_starves_after_ten_minutes_of_work_for_ten_minutes() -> None:
     assert Pulse().sees(30, WORKS).sees(60, STARVES).reasons == []
     assert Pulse().sees(31, WORKS).sees(30, STARVES).reasons == []
     assert Pulse().sees(31, WORKS).sees(31, STARVES).reasons == ["waiting_for_data"]
+    assert Pulse().sees(1, WORKS).sees(30, WORKS, after=EVERY - 1).sees(31, STARVES).reasons == []
     # work before a break of it counts too, and one look at work ends what starved
     assert Pulse().sees(20, WORKS).sees(2, NEITHER).sees(11, WORKS).sees(31, STARVES).reasons == ["waiting_for_data"]
     assert Pulse().sees(31, WORKS).sees(30, STARVES).sees(1, WORKS).sees(30, STARVES).reasons == []
@@ -223,6 +224,19 @@ def test_who_starves_works_in_a_burst_at_least_every_two_minutes() -> None:
         for _ in range(6):
             pulse.sees(rests, RESTS).sees(1, replace(STARVES, gr_engine=burst))
         assert pulse.reasons == reasons
+
+
+def test_every_device_must_work_and_starve() -> None:
+    little = replace(STARVES, gr_engine=0.1)
+    pulse = Pulse(device(0), device(1)).sees(31, WORKS, NEITHER).sees(31, little, little)
+    assert pulse.reasons == []
+    pulse = Pulse(device(0), device(1)).sees(31, WORKS, WORKS).sees(31, little, NEITHER)
+    assert pulse.reasons == []
+
+
+def test_a_device_whose_power_is_not_known_does_not_starve() -> None:
+    pulse = Pulse(device(0), device(1)).sees(31, WORKS, WORKS).sees(31, STARVES, replace(STARVES, power=None))
+    assert pulse.reasons == []
 
 
 def test_every_device_must_have_its_burst() -> None:

@@ -6,7 +6,7 @@ value is counted once, and divided among the instances by activity and slices. R
 values. A holder of a shared device gets its kernels' part of the time if NVML measures it, else what it was granted
 where an allocator says that of all holders, else an equal part.
 
-Tests: tests/accounts/test_ledger.py, tests/accounts/test_two_hours.py.
+Tests: tests/accounts/test_energy.py, tests/accounts/test_ledger.py, tests/accounts/test_two_hours.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

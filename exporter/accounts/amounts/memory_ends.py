@@ -4,7 +4,7 @@ Looks keep what they see of the memory of each held device for a minute. When th
 the judge (out_of_memory.py) says whether it may have lacked memory. A container with several GPUs is counted on the GPU
 that was fullest. Without pods nobody knows how a container ended, and nothing is counted.
 
-Tests: tests/node/test_memory_ends.py, tests/accounts/test_out_of_memory.py.
+Tests: tests/accounts/test_memory_ends.py, tests/node/test_memory_ends.py.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,83 @@
+"""Energy where holders change: when it begins, and whose it is that a counter grew."""
+
+import pytest
+
+from tests.support.looks import Looks, energy, joules, kernels, row, whole
+
+ACTIVE, POWER = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_POWER_USAGE"
+A, B = {"a": whole(0)}, {"b": whole(0)}
+
+
+def of_pods(looks: Looks) -> dict[str, float | None]:
+    """Joules by pod ("" for nobody)."""
+    return {account.owner.pod if account.owner else "": joules(account) for account in looks.ledger.accounts.rows}
+
+
+@pytest.mark.parametrize("page", [energy("5"), row(POWER, "100"), energy("5") + row(POWER, "100")])
+def test_it_begins_at_0_for_holders_and_nobody(page: str) -> None:
+    looks = Looks().at(0, page, A)
+    assert of_pods(looks) == {"a": 0, "": 0}
+
+
+def test_who_comes_while_the_page_lacks_the_counter_begins_at_0_too() -> None:
+    looks = Looks().at(0, energy("5") + row(ACTIVE, "0"), A).at(10, row(ACTIVE, "0"), B)
+    assert of_pods(looks)["b"] == 0
+
+
+def test_a_page_without_energy_and_power_has_no_row() -> None:
+    assert of_pods(Looks().at(0, row(ACTIVE, "0"), A).at(10, row(ACTIVE, "0"), B)) == {"a": None, "b": None, "": None}
+
+
+def test_looks_at_one_moment_give_the_growth_to_the_last_holder() -> None:
+    assert of_pods(Looks().at(0, energy("0"), A).at(0, energy("1000"), B)) == {"a": 0, "b": 1, "": 0}
+
+
+def test_power_of_a_moment_is_no_energy() -> None:
+    looks = Looks().at(0, row(POWER, "100"), A).at(0, row(POWER, "100"), A).at(10, row(POWER, "0"), A)
+    assert of_pods(looks) == {"a": 1_000, "": 0}
+
+
+def rested() -> Looks:
+    """A GPU that drew 10 W while nobody held it."""
+    looks = Looks()
+    for number in range(3):
+        looks.at(10 * number, energy(f"{100_000 * number}") + row(ACTIVE, "0"))
+    return looks
+
+
+def test_after_a_rest_what_is_drawn_beyond_it_is_the_holders() -> None:
+    looks = rested().at(30, energy("300000") + row(ACTIVE, "0"), A)
+    looks.at(40, energy("300000") + row(ACTIVE, "0"))
+    looks.at(50, energy("1500000") + row(ACTIVE, "0.25"))
+    assert of_pods(looks) == {"a": 1_100, "": 400}
+
+
+def test_no_rest_is_more_than_its_part_of_the_time() -> None:
+    looks = rested().at(30, energy("300000") + row(ACTIVE, "0"), A)
+    looks.at(40, energy("300000") + row(ACTIVE, "0")).at(50, energy("400000") + row(ACTIVE, "0.25"))
+    assert of_pods(looks) == {"a": 50, "": 350}
+
+
+def test_a_counter_that_started_again_teaches_nothing_of_the_rest() -> None:
+    looks = Looks()
+    for number, value in enumerate(("900000", "1000000", "1000")):
+        looks.at(10 * number, energy(value))
+    (power,) = looks.ledger.idle_powers.values()
+    assert power.lowest is None
+    looks.at(30, energy("101000"))
+    assert power.lowest == (100_000_000, 10 * 10**9)
+
+
+def test_only_a_time_without_any_holder_is_a_rest() -> None:
+    looks = Looks()
+    for number, held in enumerate(({}, {}, {}, A, {})):
+        looks.at(10 * number, energy(f"{100_000 * number}"), held)
+        (power,) = looks.ledger.idle_powers.values() or (None,)
+        assert (power is not None and power.has_rested) is (number in (2, 3, 4))
+
+
+def test_kernels_of_a_process_of_nobody_take_their_part_of_the_growth() -> None:
+    held = {"a": whole(0)}
+    looks = Looks().at(0, energy("0"), held, sm_ns=kernels({"a": 0, "": 0}))
+    looks.at(10, energy("8000"), held, sm_ns=kernels({"a": 3_000_000_000, "": 1_000_000_000}))
+    assert of_pods(looks) == {"a": 6, "": 2}
