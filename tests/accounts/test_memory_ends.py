@@ -34,14 +34,18 @@ class Gpu:
         used: float | None = None,
         pods: str = "a",
         ends: Mapping[Owner, Sequence[ContainerEnd]] | None = None,
-        **memory: Any,  # noqa: ANN401 - more of what a look saw
+        **memory: Any,
     ) -> list[tuple[str, ContainerEnd]]:
-        """Look at it, with so many of 100 MiB in use; the ends that are suspected, and whose they are."""
+        """Look at it, with so many of 100 MiB in use; the ends that are suspected, and whose they are.
+
+        `memory` is more of what the look saw.
+        """
+        more: dict[str, Any] = {"users": {}, "failed": {}, **memory}
         holders = tuple((ENTRIES[pod], 1) for pod in pods)
         seen = MemoryAtLook(
             values={} if used is None else {KEY: DeviceMemory(used, 100.0)},
             ends=ends or {},
-            **{"users": {}, "failed": {}, **memory},
+            **more,
         )
         gpu: Any = SimpleNamespace(
             at_ns=round(seconds * SECOND),
