@@ -79,7 +79,8 @@ def test_what_is_not_held_is_gone_from_then_on_until_it_is_held() -> None:
     entries.note_held({b}, 10)
     entries.shown = 5
     entries.note_held({b}, 20)
-    assert (a.gone_at_ns, a.shown_before, a.ratio, a.idle_since_at_ns) == (10, 4, None, None)
+    gone, _ = entries
+    assert (gone.gone_at_ns, gone.shown_before, gone.ratio, gone.idle_since_at_ns) == (10, 4, None, None)
     assert b.gone_at_ns is None
     entries.note_held({a, b}, 30)
     assert a.gone_at_ns is None
