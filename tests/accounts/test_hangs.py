@@ -320,9 +320,11 @@ def test_of_a_device_of_which_parts_are_granted_nothing_is_said(part: float | No
     assert bool(node.suspected) == (part is None)
 
 
-def test_a_job_with_a_gpu_that_no_page_has_is_not_judged() -> None:
-    node = Node().learned().does({"job": whole(0, 7)}, HANGS, HANGS, minutes=12)
-    assert not node.suspected
+@pytest.mark.parametrize("device", [GPU(7), "an-id-of-no-rule"])
+def test_a_job_with_a_device_that_no_page_has_is_not_judged(device: str) -> None:
+    held: Held = {"job": [*whole(0), ("nvidia.com/gpu", device)], "b": whole(1)}
+    node = Node().learned().does(held, HANGS, HANGS, minutes=12)
+    assert [hang.pods for hang in node.suspected] == [(("ns-b", "b"),)]
 
 
 def test_the_last_hundred_events_are_kept() -> None:

@@ -163,6 +163,14 @@ def test_measurements_of_two_processes_are_not_compared() -> None:
     assert [found(looks)[pod][0] for pod in ("a", "b")] == [5 + 5 + 2.5, 5 + 5 + 7.5]
 
 
+def test_samples_of_the_process_before_divide_nothing_of_the_next_one() -> None:
+    times: list[SmNs] = [kernels({"a": 0, "b": 0}), kernels({"a": 1, "b": 3}), {}, *[kernels({"a": 0, "b": 0})] * 2]
+    looks = Looks(offered=OFFERED)
+    for number, of in enumerate(times):
+        looks.at(10 * number, page(number), AB, sm_ns=of)
+    assert [found(looks)[pod][0] for pod in ("a", "b")] == [2.5 + 5 + 5 + 5, 7.5 + 5 + 5 + 5]
+
+
 SHARES: Held = {"a": [(SHARED, f"{GPU(0)}::0")], "b": [(SHARED, f"{GPU(0)}::1")]}
 ALONE: Held = {"b": SHARES["b"]}
 

@@ -95,7 +95,7 @@ def ran(*looks: tuple[float, Held, dict[str, float]]) -> dict[str, float]:
     node = Looks(offered={(SHARED, DeviceKey(uuid=GPU(0))): 4})
     for at, held, times in looks:
         of_pods = {pod: round(SECOND * of) for pod, of in times.items()}
-        node.at(at, energy("0"), held, sm_ns=kernels(of_pods))
+        node.at(at, energy("0"), held, sm_ns=kernels(of_pods) if times else {})
     of_device = node.ledger._kernels.of_gpu(GPU(0)).ran.get("", {})
     return {entry.owner.pod if entry and entry.owner else "": ns / SECOND for entry, ns in of_device.items()}
 
@@ -125,6 +125,18 @@ def ran(*looks: tuple[float, Held, dict[str, float]]) -> dict[str, float]:
         ([(0, ALONE, {"b": 5}), (10, ALONE, {"b": 4})], {}),
         ([(0, ALONE, {"": 5}), (10, ALONE, {"b": 4})], {}),
         ([(0, ALONE, {"b": 5}), (10, ALONE, {"": 4})], {}),
+        # a look that measured nothing
+        ([(0, ALONE, {"b": 0}), (10, ALONE, {"b": 2}), (20, ALONE, {})], {}),
+        (
+            [
+                (0, SHARES, {"a": 1, "b": 0}),
+                (10, SHARES, {"a": 5, "b": 1}),
+                (20, SHARES, {}),
+                (30, SHARES, {"a": 0, "b": 0}),
+                (40, ALONE, {"b": 0}),
+            ],
+            {},
+        ),
         # a gap
         ([(0, ALONE, {"b": 0}), (30, ALONE, {"b": 2})], {}),
     ],
