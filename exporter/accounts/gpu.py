@@ -2,7 +2,7 @@
 
 All amounts count from this.
 
-Tests: tests/accounts/test_state.py, tests/accounts/test_histories.py.
+Tests: tests/accounts/test_gpu_at_look.py, tests/accounts/test_state.py, tests/accounts/test_histories.py.
 """
 
 from collections.abc import Callable, Iterable, Sequence
