@@ -81,3 +81,21 @@ def test_kernels_of_a_process_of_nobody_take_their_part_of_the_growth() -> None:
     looks = Looks().at(0, energy("0"), held, sm_ns=kernels({"a": 0, "": 0}))
     looks.at(10, energy("8000"), held, sm_ns=kernels({"a": 3_000_000_000, "": 1_000_000_000}))
     assert of_pods(looks) == {"a": 6, "": 2}
+
+
+def test_only_times_in_which_holders_change_show_what_activity_costs() -> None:
+    for later, times in (((A, A, A), 0), ((A, A, B), 1), ((B, A, B), 2)):
+        looks = Looks()
+        for number, held in enumerate((A, *later)):
+            looks.at(10 * number, energy(f"{1_000_000 * number}") + row(ACTIVE, "0.25"), held)
+        (power,) = looks.ledger.idle_powers.values()
+        length, active = 10 * 10**9, 10 * 10**9 // 4
+        assert (power.times, power.tt, power.ta) == (times, times * length**2, times * length * active)
+
+
+def test_a_page_without_activity_does_not_show_what_it_costs() -> None:
+    looks = Looks()
+    for number, held in enumerate((A, B, A, B)):
+        looks.at(10 * number, energy(f"{1_000_000 * number}"), held)
+    (power,) = looks.ledger.idle_powers.values()
+    assert (power.times, power.lowest) == (0, (10**9, 10 * 10**9))

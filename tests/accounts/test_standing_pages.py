@@ -131,3 +131,23 @@ def test_who_held_a_gpu_too_long_ago_is_not_remembered() -> None:
     held: Held = {"last": whole(0)}
     state = looks.at(101, energy("100001"), held).ledger.states[GPU(0)]
     assert all(not counters.stretches for counters in state.counters)
+
+
+@pytest.mark.parametrize(("away", "joules_of_a", "throttled", "replays"), [(299, 2, 6, 4), (300, 0, 0, 0)])
+def test_a_counter_that_the_page_lacks_is_remembered_for_five_minutes(
+    away: int, joules_of_a: float, throttled: float, replays: int
+) -> None:
+    def page(milli_joules: int, throttled_ns: int, replayed: int) -> str:
+        return (
+            energy(f"{milli_joules}")
+            + row(VIOLATION, f"{throttled_ns}")
+            + row("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", f"{replayed}")
+            + row(ACTIVE, "0")
+        )
+
+    held = {"a": whole(0)}
+    looks = Looks().at(0, page(1_000, SECOND, 3), held).at(away, row(ACTIVE, "0"), held)
+    account = looks.at(400, page(3_000, 7 * SECOND, 7), held).account("a")
+    assert joules(account) == joules_of_a
+    assert account.by_label["throttled_ns"]["power"] == throttled * SECOND
+    assert sum(account.by_label.get("link_errors", {}).values()) == replays
