@@ -66,6 +66,10 @@ def test_a_page_without_the_prefix_of_uuids_has_its_devices_by_bare_ones() -> No
     devices = NodeDevices(page, Inventory())
     assert devices.key_of(ref(uuid=X), {}) == key(X.removeprefix("GPU-"))
     assert devices.key_of(ref(uuid=Y), {}) == key(Y)
+    # a page that has both has the device by the UUID that the id gives
+    both = NodeDevices({**page, Subject(uuid=X): 1}, Inventory())
+    assert both.key_of(ref(uuid=X), {}) == key(X)
+    assert both.key_of(ref(uuid=X.removeprefix("GPU-")), {}) == key(X.removeprefix("GPU-"))
 
 
 def test_a_token_without_a_name_means_the_only_gpu_of_a_page() -> None:
@@ -79,6 +83,14 @@ def test_an_instance_whose_uuid_is_known_is_no_other_ids_by_its_profile() -> Non
     one = Inventory(gpus=(InventoryGpu(uuid=X, mig=MIG[:1]),))
     # the inventory has the instance's own UUID, and it is not this one
     assert NodeDevices({}, one).key_of(wanted, rivals_among([wanted])) == key("MIG-9")
+
+
+@pytest.mark.parametrize("parent", ["", X])
+def test_an_instance_of_the_inventory_is_one_of_its_profile_too(parent: str) -> None:
+    one = Inventory(gpus=(InventoryGpu(uuid=X, mig=MIG[1:]),))
+    devices = NodeDevices({Subject(uuid=X, instance="7", profile="1g.10gb"): 1}, one)
+    wanted = ref(mig="MIG-9", profile="1g.10gb", parent=parent)
+    assert devices.key_of(wanted, rivals_among([wanted])) == key("MIG-9")
 
 
 def test_devices_are_made_anew_for_another_page_or_inventory() -> None:

@@ -15,7 +15,7 @@ from exporter.model.devices import (
     Owners,
     SliceDevice,
 )
-from exporter.model.pages import Subject
+from exporter.model.pages import UNREAD, UNREAD_OWNED, Subject
 from exporter.model.pods import Owner
 from exporter.ownership.owners import Knowledge, Unmatched, is_meant, profile_of_resource
 from tests.support.owners import build_owners
@@ -59,6 +59,16 @@ def test_several_shares_in_one_container_are_one_holder() -> None:
         Holder(owner=A, resource="nvidia.com/gpu", shared=True),
         Holder(owner=B, resource="nvidia.com/gpu", shared=True),
     )
+
+
+@pytest.mark.parametrize("ids", [("GPU-1", "GPU-1::0"), ("GPU-1::0", "GPU-1::1")])
+def test_who_has_a_share_of_a_device_shares_it_whatever_else_it_has(ids: tuple[str, ...]) -> None:
+    for resources in (("a", "b"), ("b", "a")):
+        owners = build_owners([given(A, *each) for each in zip(ids, resources, strict=True)])
+        (holder,) = owners.of(DeviceKey(uuid="GPU-1"))
+        assert holder == Holder(owner=A, resource=holder.resource, shared=True)
+    (whole,) = build_owners([given(A, "GPU-1", "a"), given(A, "GPU-1", "b")]).of(DeviceKey(uuid="GPU-1"))
+    assert not whole.shared
 
 
 @pytest.mark.parametrize(
@@ -242,6 +252,13 @@ def test_a_page_of_another_node() -> None:
     assert reasons(build_owners([given(A, "MIG-x"), given(B, "nvidia7")], {**elsewhere, Subject(index="0"): 1})) == {
         "MIG-x": Unmatched.MIG_UNRESOLVED,
         "nvidia7": Unmatched.NO_SAMPLE,
+    }
+
+
+@pytest.mark.parametrize("unread", [UNREAD, UNREAD_OWNED])
+def test_on_a_page_with_too_many_devices_nobody_can_say_what_is_there(unread: Subject) -> None:
+    assert reasons(build_owners([given(A, "GPU-1")], {Subject(uuid="GPU-9"): 1, unread: 1})) == {
+        "GPU-1": Unmatched.TOO_MANY_DEVICES
     }
 
 
