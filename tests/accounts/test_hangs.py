@@ -288,6 +288,32 @@ def test_a_mig_instance_is_judged_by_its_own_counters() -> None:
         assert [hang.pods for hang in node.suspected] == ([(("ns-job", "job"),)] if is_judged else [])
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_powers_are_learned_of_gpus_that_are_not_cut(is_cut: bool) -> None:
+    """Another GPU's job is judged by them, on a page without pipes."""
+    mig = {"MIG-a": (0, "3", "3g.40gb")} if is_cut else {}
+    node = Node(lacks=NO_PIPES, mig=mig)
+    of_instance = row("DCGM_FI_DEV_SM_CLOCK", "1", 0, "3", "3g.40gb") if is_cut else ""
+    other = [("nvidia.com/mig-3g.40gb", "MIG-a")] if is_cut else whole(0)
+    for values in (IDLE, TRAINS):
+        for _ in range(15):
+            node.look(node.page(values) + of_instance, {"other": other})
+    for _ in range(36):
+        node.look(node.page(TRAINS, HANGS) + of_instance, {"other": other, "job": whole(1)})
+    assert bool(node.suspected) == (not is_cut)
+
+
+@pytest.mark.parametrize(("lacks", "words"), [(NO_PIPES, []), ((), ["100% busy", "and memory rest"])])
+def test_of_an_instance_that_a_page_has_as_a_gpu_no_power_counts(lacks: Sequence[str], words: list[str]) -> None:
+    node = Node(lacks=lacks)
+    held: Held = {"job": [("nvidia.com/mig-3g.40gb", "MIG-a")]}
+    for values, minutes in ((IDLE, 5), (TRAINS, 5), (HANGS, 12)):
+        for _ in range(minutes * 60 // EVERY):
+            node.look(node.page(values).replace(GPU(0), "MIG-a"), held)
+    messages = [hang.message for hang in node.suspected]
+    assert [word for message in messages for word in (message[:9], message[-15:])] == words
+
+
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 10, 60, 90])
 def test_however_often_it_looks_it_says_the_same(every: int) -> None:
     node = Node(every=every)

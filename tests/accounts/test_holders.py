@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from exporter.accounts.entries import Entries, Entry
 from exporter.accounts.holders import MOST_GPUS, HeldGpu, Holders
 from exporter.accounts.holdings import Device
-from exporter.model.devices import DeviceKey
+from exporter.model.device_ref import DeviceRef
+from exporter.model.devices import Assignment, DeviceKey, Match, Owners
 from tests.support.looks import GPU, Looks, energy, owner, whole
 
 KEY = DeviceKey(uuid="GPU-1")
@@ -106,3 +109,21 @@ def test_what_no_page_and_no_inventory_has_named_is_not_known() -> None:
     assert holders.knows_devices(looks.snapshot(energy("0")))
     assert holders.knows_devices(replace(nothing, inventory=Looks(mig={"MIG-1": (0, "1", "1g.10gb")}).inventory()))
     assert looks.at(0, energy("0")).ledger.holders.knows_devices(nothing)
+
+
+@pytest.mark.parametrize(
+    ("refs", "is_known"),
+    [
+        ([], False),
+        ([None], False),
+        ([DeviceRef(form="x")], False),
+        ([None, DeviceRef(form="x", is_vfio=True)], True),
+    ],
+)
+def test_gpus_of_virtual_machines_no_page_ever_names(refs: list[DeviceRef | None], is_known: bool) -> None:
+    matches = tuple(
+        Match(assignment=Assignment(owner=owner("a"), resource="x/gpu", device_id=""), ref=ref, key=None)
+        for ref in refs
+    )
+    snapshot = replace(Looks().snapshot(None), owners=Owners(matches=matches))
+    assert Holders(Entries()).knows_devices(snapshot) == is_known
