@@ -99,3 +99,17 @@ def test_a_page_without_activity_does_not_show_what_it_costs() -> None:
         looks.at(10 * number, energy(f"{1_000_000 * number}"), held)
     (power,) = looks.ledger.idle_powers.values()
     assert (power.times, power.lowest) == (0, (10**9, 10 * 10**9))
+
+
+def test_without_activity_the_rest_and_held_time_divide_energy() -> None:
+    looks = Looks()
+    for number in range(3):
+        looks.at(10 * number, energy(f"{100_000 * number}"))
+    looks.at(30, energy("300000"), A).at(40, energy("300000"), B).at(60, energy("300000"))
+    looks.at(70, energy("3700000"))
+    assert of_pods(looks) == {"a": 1_100, "b": 2_200, "": 400}
+
+
+def test_growth_within_a_moment_is_equally_the_holders_before_and_after() -> None:
+    looks = rested().at(30, energy("300000"), A).at(30, energy("301000"), B)
+    assert of_pods(looks) == {"a": 0.5, "b": 0.5, "": 300}

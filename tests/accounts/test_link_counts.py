@@ -116,6 +116,12 @@ def test_replays_of_pcie_count_and_bandwidths_do_not() -> None:
     assert after((page(1), "a"), (page(4), "a")) == {"a": {"pcie_replay/": 3}}
 
 
+def test_errors_count_while_other_counters_of_the_page_stand_still() -> None:
+    replays = "DCGM_FI_DEV_PCIE_REPLAY_COUNTER"
+    first, then = row(replays, "1") + row(LINK, "1"), row(replays, "4") + row(LINK, "1")
+    assert after((first, "a"), (then, "a")) == {"a": {"pcie_replay/": 3}}
+
+
 def test_metrics_have_kind_and_link_as_labels() -> None:
     looks = Looks().at(0, row(LINK, "1"), held("a")).at(10, row(LINK, "3"), held("a"))
     labels = 'kind="replay",link="5",namespace="ns-a",pod="a",container="main",UUID='

@@ -148,6 +148,10 @@ def test_a_counter_that_the_page_lacks_is_remembered_for_five_minutes(
     held = {"a": whole(0)}
     looks = Looks().at(0, page(1_000, SECOND, 3), held).at(away, row(ACTIVE, "0"), held)
     account = looks.at(400, page(3_000, 7 * SECOND, 7), held).account("a")
+    # a page that is late, but has them, loses nothing
+    late = Looks().at(0, page(1_000, SECOND, 3), held).at(400, page(3_000, 7 * SECOND, 7), held).account("a")
+    assert (joules(late), late.by_label["throttled_ns"]["power"]) == (2, 6 * SECOND)
+    assert late.by_label["link_errors"] == {"pcie_replay/": 4}
     assert joules(account) == joules_of_a
     assert account.by_label["throttled_ns"]["power"] == throttled * SECOND
     assert sum(account.by_label.get("link_errors", {}).values()) == replays

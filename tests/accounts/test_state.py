@@ -198,6 +198,7 @@ def test_a_clock_that_was_set_back_puts_nothing_into_the_future() -> None:
     [
         (b"", "it is not the state of this exporter's accounting"),
         (b"something else\n", "it is not the state of this exporter's accounting"),
+        (saved().replace(b"accounting 9", b"accounting x"), "it is not the state of this exporter's accounting"),
         (
             saved().replace(b"accounting 9", b"accounting 10"),
             "it is of version 10, and this exporter knows versions up to 9",
@@ -362,6 +363,22 @@ def test_a_step_of_the_wall_clock_counts_from_a_second_on(
 def test_a_name_holds_for_five_minutes_without_an_exporter(away_ns: int, allocated: float) -> None:
     looks = Looks(ledger=restore(saved(), 1_000 * SECOND + away_ns, 0)).at(0, energy("7500"), {"a": whole(0)})
     assert seconds(looks.account("a").amounts.get("allocated_ns")) == allocated
+
+
+def test_after_another_boot_a_uid_does_not_hold_either() -> None:
+    held, uids = {"a": whole(0)}, {"a": "u1"}
+    looks = Looks().at(0, energy("0"), held, uids=uids).at(10, energy("1000"), held, uids=uids)
+    data = dump(looks.ledger, 1_000 * SECOND, Boot("one"))
+    for boot, allocated in (("one", 30), ("two", 10)):
+        after = Looks(ledger=restore(data, 1_020 * SECOND, 0, Boot(boot))).at(0, energy("1000"), held, uids=uids)
+        assert seconds(after.account("a").amounts.get("allocated_ns")) == allocated
+
+
+def test_a_look_at_the_moment_0_is_a_look() -> None:
+    looks = Looks().at(0, energy("0"), {"a": whole(0)})
+    ledger = restore(dump(looks.ledger, 1_000 * SECOND), 1_000 * SECOND, 50 * SECOND)
+    assert (ledger.began_at_ns, ledger.counted_at_ns) == (50 * SECOND, 50 * SECOND)
+    assert ledger.holders.subjects.keys() == looks.ledger.holders.subjects.keys()
 
 
 def test_a_ledger_without_a_look_begins_at_the_first_look_after_it() -> None:
