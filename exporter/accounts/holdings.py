@@ -263,7 +263,7 @@ class _GpuMaker:
         slices = [compute_slices(self.profiles.get(key, "")) if is_cut else 1 for key in keys]
         all_slices, knows_slices = self.slices.of(uuid, model) if is_cut else (1, True)
         is_held_whole = holders.get(parent) and not any(holders.get(key) for key in keys)
-        if keys[0].instance and is_held_whole:
+        if is_held_whole:
             # together the instances count as the whole GPU, even if they leave slices unused
             all_slices = sum(slices)
         held = [self._parts(key, key if holders.get(key) else parent) for key in keys]

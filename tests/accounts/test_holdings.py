@@ -87,3 +87,40 @@ def test_more_shares_than_are_on_offer_are_parts_of_all_shares() -> None:
     looks = Looks(offered={(SHARED, DeviceKey(uuid=GPU(0))): 2})
     looks.at(0, energy("1"), {"a": [(SHARED, f"{GPU(0)}::{number}") for number in range(3)], "b": [(SHARED, GPU(0))]})
     assert (part("a", looks), part("b", looks)) == (0.75, 0.25)
+
+
+def test_instances_may_have_their_profiles_from_the_inventory() -> None:
+    looks = Looks(mig={"MIG-1": (0, "1", "3g.40gb"), "MIG-2": (0, "2", "4g.40gb")})
+    looks.at(0, row(POWER, "1", instance="1") + row(POWER, "1", instance="2"), {"a": whole(0)})
+    assert part("a", looks, instance="1") == pytest.approx(3 / 7)
+    assert part("a", looks, instance="2") == pytest.approx(4 / 7)
+
+
+def test_the_rest_of_a_gpu_that_is_cut_counts_by_its_slices() -> None:
+    looks = Looks(mig={f"MIG-{number}": (0, number, "1g.10gb") for number in "12"})
+    page = "".join(energy("1", instance=number) for number in "12")
+    looks.at(0, page, {"a": whole(0), "b": [("nvidia.com/mig-1g.10gb", "MIG-1")]})
+    assert part("b", looks, instance="1") == pytest.approx(1 / 7)
+    assert part("a", looks, instance="2") == pytest.approx(1 / 7)
+
+
+def test_a_gpu_of_one_slice_is_held_by_who_holds_its_instance() -> None:
+    looks = Looks(mig={"MIG-1": (0, "1", "1g.10gb")}, slices=1)
+    looks.at(0, energy("1", instance="1"), {"a": [("nvidia.com/mig-1g.10gb", "MIG-1")]})
+    assert part("a", looks, instance="1") == 1
+
+
+@pytest.mark.parametrize(
+    ("offered", "page", "capacity"),
+    [
+        (DeviceKey(uuid="gpu-7"), energy("1"), {H100: 1, "": 1}),
+        (DeviceKey(uuid="gpu-7", instance="1"), energy("1"), {H100: 1}),
+        (DeviceKey(uuid=GPU(7)), energy("1"), {H100: 1}),
+        (DeviceKey(uuid="gpu-7"), None, {}),
+    ],
+)
+def test_gpus_on_offer_by_other_names_than_samples_count(
+    offered: DeviceKey, page: str | None, capacity: dict[str, int]
+) -> None:
+    looks = Looks(offered={("x/gpu", offered): 1}).at(0, page)
+    assert looks.ledger.accounts.capacity == capacity
