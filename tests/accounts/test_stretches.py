@@ -96,5 +96,7 @@ def test_the_oldest_of_too_many_stretches_become_a_gap() -> None:
     assert len(of_gpu.stretches) == MOST_STRETCHES
     assert (of_gpu.stretches[0].is_gap, of_gpu.stretches[0].ns) == (True, 2)
     assert [entry.is_dropped for _, entry in of_gpu.stretches[0].held.holders] == [True]
+    of_gpu.grow_to("energy", 0)
+    of_gpu.grow_to("energy", 1)
     of_gpu.renew()
-    assert of_gpu.stretches == []
+    assert (of_gpu.stretches, of_gpu.has_moved) == ([], False)
