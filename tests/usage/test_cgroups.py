@@ -126,6 +126,7 @@ def v2(path: str) -> str:
         pytest.param(
             v2(f"/../cri-containerd-{ID}.scope"), ProcessPlace(container_id=ID), id="a container of the same pod"
         ),
+        pytest.param(v2(f"/../pod{UID}/{ID}"), HERE, id="a pod beside the reader's level"),
         pytest.param(v2(f"/../crio-conmon-{ID}.scope"), None, id="the monitor of the same pod"),
         pytest.param(v2("/"), None, id="the reader's own container"),
         pytest.param(v2("/../../../../system.slice/sshd.service"), None, id="a service"),
@@ -179,6 +180,7 @@ def test_a_processs_cgroups(text: str, place: ProcessPlace | None) -> None:
         pytest.param(f"/burstable/pod{OTHER_UID}/{OTHER_ID}", None, id="with a QoS class"),
         pytest.param(f"/kubepods/pod{OTHER_UID}x/{OTHER_ID}", None, id="no UID"),
         pytest.param(f"/kubepods/pod../{OTHER_ID}", None, id="dots for a UID"),
+        pytest.param(f"/kubepods-pod{OTHER_SLICE_UID}.slice:docker-evil:{OTHER_ID}", None, id="no runtime's colons"),
         pytest.param(f"/kubepods/pod{UID}/{ID}0", IN_POD_ALONE, id="an id that is too long"),
         pytest.param(f"/kubepods/pod{UID}/{ID[1:]}", IN_POD_ALONE, id="an id that is too short"),
     ],
@@ -215,6 +217,7 @@ def test_anything_can_be_read(text: str) -> None:
         (v2(f"{KIND}/cri-containerd-{ID}.scope"), ("kubelet.slice",)),
         (v2(f"/k8s.slice/k8s-kubepods.slice/k8s-kubepods-pod{SLICE_UID}.slice/crio-{ID}.scope"), ("k8s.slice",)),
         (v2(f"/kubepods/pod{UID}/{ID}/kubepods/pod{OTHER_UID}/{OTHER_ID}"), ("kubepods", f"pod{UID}", ID)),
+        (v1(f"/system.slice/kubepods-pod{SLICE_UID}.slice:cri-containerd:{ID}"), ("system.slice",)),
         (v2("/"), None),
         (v2("/system.slice/pod-gpu-metrics-exporter.service"), None),
         (v1(f"/kubepods/pod{UID}/{ID}", f"/docker/{NODE_ID}/kubepods/pod{UID}/{ID}"), None),
@@ -231,6 +234,8 @@ def test_where_the_root_is_known_pods_are_nowhere_else() -> None:
     assert read_cgroups(nested, ("docker", NODE_ID)) == HERE
     in_node = ProcessPlace(container_id=NODE_ID, is_of_pod=False, engine="docker")
     assert read_cgroups(nested, ()) == in_node
+    # a reader whose namespace is deeper sees other pods beside it, wherever the root is
+    assert read_cgroups(v2(f"/../../pod{UID}/{ID}"), ("k8s",)) == HERE
     assert read_cgroups(v2(f"/k8s/kubepods/pod{UID}/{ID}")) is None
     assert read_cgroups(v2(f"/k8s/kubepods/pod{UID}/{ID}"), ("k8s",)) == HERE
     within = ("kubepods", f"pod{OTHER_UID}", OTHER_ID)

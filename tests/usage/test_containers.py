@@ -74,6 +74,8 @@ def test_a_links_name_and_target(whose: Owner) -> None:
         pytest.param(name_of(owner()), target_of(owner(), uid="../../.."), id="no UID"),
         pytest.param(name_of(owner()), target_of(owner()).replace("0.log", "0.log.20260101"), id="a rotated file"),
         pytest.param(name_of(owner()), "/var/log/pods/../../etc/passwd", id="another file"),
+        pytest.param(f"{ID}.log", target_of(owner()), id="an id alone"),
+        pytest.param(name_of(owner("p" * 172), f"{ID}012345"), target_of(owner("p" * 172)), id="too long and cut"),
         pytest.param(name_of(owner()), "", id="nothing"),
         pytest.param("", target_of(owner()), id="no name"),
     ],

@@ -134,6 +134,10 @@ def test_what_is_not_known_is_not_nothing() -> None:
     assert measure(reading(on(WHOLE, 11)), before, tables(1), SHARED) is None
     result = measured(reading(on(WHOLE, 11, None, 0.5), on(WHOLE, 12), on(WHOLE, 21, GIB, None)))
     assert result.uses == {(WHOLE, A): use(None, 0.75, 2), (WHOLE, B): use(GIB, None, 1)}
+    assert result.unexplained == {WHOLE: "memory_of_processes"}
+    assert measured(reading(on(WHOLE, 11, sm=None), on(WHOLE, 12))).unexplained == {WHOLE: "kernels_of_processes"}
+    # no driver measures kernels on instances, so there is nothing to explain
+    assert measured(reading(on(ONE, 11, sm=None)), owners({ONE: (A,)})).unexplained == {}
 
 
 def test_a_gpu_whose_processes_were_not_read_may_have_some() -> None:
@@ -156,6 +160,8 @@ def test_a_gpu_whose_processes_were_not_read_may_have_some() -> None:
         pytest.param((), 1.0, NOT_KNOWN, NOT_KNOWN, id="1 GiB is more than that"),
         pytest.param((on(WHOLE, 77, 20 * GIB),), 28.0, NOT_KNOWN, NOT_KNOWN, id="pids of another namespace"),
         pytest.param((on(WHOLE, 11, 14 * GIB),), 28.0, use(14 * GIB, 0.25, 1), NOT_KNOWN, id="it lists one of two"),
+        pytest.param((on(WHOLE, 11, 71 * GIB),), 80.0, use(71 * GIB, 0.25, 1), NOT_KNOWN, id="a tenth is lacking"),
+        pytest.param((on(WHOLE, 11, 73 * GIB),), 80.0, use(73 * GIB, 0.25, 1), use(0, 0.0, 0), id="less is lacking"),
         pytest.param((on(WHOLE, 11, 26 * GIB),), 28.0, use(26 * GIB, 0.25, 1), use(0, 0.0, 0), id="one has it all"),
         pytest.param((on(WHOLE, 40, 26 * GIB),), 28.0, use(0, 0.0, 0), use(0, 0.0, 0), id="it is the host's own"),
         pytest.param((on(WHOLE, 11, None),), 28.0, use(None, 0.25, 1), use(0, 0.0, 0), id="its memory is not known"),
@@ -189,6 +195,7 @@ IDLE = use(GIB, 0.0, 1)
         pytest.param((on(WHOLE, 11, GIB, 0.5),), 0.85, use(GIB, 0.5, 1), use(0, 0.0, 0), id="one has most of it"),
         pytest.param((on(WHOLE, 11, GIB, 0.5),), 1.0, use(GIB, 0.5, 1), use(0, 0.0, 0), id="one has half of it"),
         pytest.param((on(WHOLE, 11, GIB, 0.4),), 0.85, use(GIB, 0.4, 1), NOT_KNOWN, id="one has less than half of it"),
+        pytest.param((on(WHOLE, 11, GIB, 0.04),), 0.09, use(GIB, 0.04, 1), use(0, 0.0, 0), id="little runs"),
         pytest.param((on(WHOLE, 40, GIB, 0.5),), 0.85, use(0, 0.0, 0), use(0, 0.0, 0), id="it is the host's own"),
         pytest.param((on(WHOLE, 11, GIB, None),), 0.85, use(GIB, None, 1), use(0, 0.0, 0), id="not supported"),
         pytest.param((on(WHOLE, 11, GIB, 0.0), on(WHOLE, 21)), 0.2, IDLE, use(GIB, 0.25, 1), id="the other's kernels"),
@@ -222,11 +229,16 @@ def test_kernels_that_no_process_explains_make_nobody_idle(
 def test_kernels_of_the_server_of_mps_are_its_clients() -> None:
     server = Process(pid=70, started_at=1.0, place=None, name="nvidia-cuda-mps")
     hosts = HostProcesses(by_pid={**HOST, 70: server}, asked_for=frozenset({*HOST, 70}), read_at=READ_AT)
-    listed = reading(on(WHOLE, 11, GIB, 0.0, "mps"), on(WHOLE, 21, GIB, 0.0, "mps"), on(WHOLE, 70, 30 * 2**20, 0.85))
+    clients = on(WHOLE, 11, GIB, 0.0, "mps"), on(WHOLE, 21, GIB, 0.0, "mps")
+    listed = reading(*clients, on(WHOLE, 70, 30 * 2**20, 0.85))
     result = measure(listed, hosts, tables(1, 2), SHARED, {WHOLE: Total(memory_bytes=5 * GIB // 2)})
     assert result is not None
     assert result.uses == {(WHOLE, A): use(GIB, None, 1), (WHOLE, B): use(GIB, None, 1)}
     assert result.unexplained == {WHOLE: "kernels"}
+    not_measured = reading(*clients, on(WHOLE, 70, 30 * 2**20, None))
+    result = measure(not_measured, hosts, tables(1, 2), SHARED, {WHOLE: Total(memory_bytes=5 * GIB // 2)})
+    assert result is not None
+    assert result.uses == {(WHOLE, A): use(GIB, 0.0, 1), (WHOLE, B): use(GIB, 0.0, 1)}
 
 
 def test_a_device_that_the_driver_does_not_know_has_no_values() -> None:
@@ -290,6 +302,10 @@ def test_a_process_started_after_the_driver_was_asked_is_another_one() -> None:
     assert result is not None
     assert [(other.reason, other.place) for other in result.unowned] == [("gone", None)]
     assert result.uses[WHOLE, A] == use(0, 0.0, 0)
+    just_before = {11: replace(HOST[11], started_at=READ_AT)}
+    result = measure(reading(on(WHOLE, 11)), seen(just_before), tables(1, 2), SHARED, QUIET)
+    assert result is not None
+    assert result.uses[WHOLE, A] == use(GIB, 0.25, 1)
 
 
 def test_a_process_that_computes_and_draws_counts_once() -> None:
@@ -320,6 +336,15 @@ def test_an_unnamed_instance_is_the_only_one_that_the_container_holds() -> None:
         (TWO, B): use(0, 0.0, 0),
     }
     assert [other.reason for other in result.unowned] == ["unknown_instance"]
+
+
+def test_an_unnamed_instance_is_none_of_another_gpu() -> None:
+    of_other = DeviceKey(uuid=GPU, instance="1")
+    both = replace(INVENTORY, gpus=tuple(replace(gpu, mig=INVENTORY.gpus[1].mig) for gpu in INVENTORY.gpus))
+    listed = replace(reading(on(PARENT, 11)), inventory=both)
+    totals = {**QUIET, of_other: Total(least_sm_ratio=0.0)}
+    result = measured(listed, owners({ONE: (A,), of_other: (A,)}), totals)
+    assert result.uses == {(ONE, A): use(GIB, 0.25, 1), (of_other, A): use(0, 0.0, 0)}
 
 
 def test_a_process_on_anothers_instance_leaves_the_owners_own_idle() -> None:
@@ -489,6 +514,8 @@ def test_holders_strangers_and_the_rest_add_up_to_the_device_at_most() -> None:
 def test_another_container_of_the_holders_pod_is_no_stranger() -> None:
     found = measured(reading(on(WHOLE, 11)), owners({WHOLE: (SIDECAR, B)}))
     assert found.uses == {(WHOLE, SIDECAR): use(GIB, 0.25, 1), (WHOLE, B): use(0, 0.0, 0)}
+    both = measured(reading(on(WHOLE, 11)), owners({WHOLE: (SIDECAR, A)}))
+    assert both.uses == {(WHOLE, SIDECAR): use(0, 0.0, 0), (WHOLE, A): use(GIB, 0.25, 1)}
     several = measured(reading(on(WHOLE, 11)), owners({WHOLE: (SIDECAR, replace(A, container="other"))}))
     assert [(each.reason, each.owner) for each in several.unowned] == [("unresolved", A)]
     assert several.strangers == {}

@@ -11,7 +11,7 @@ from exporter.model.measured import HostProcesses, NamedContainer, Process, Proc
 from exporter.model.pods import Owner
 from exporter.usage.process_owners import Containers
 from exporter.usage.seen_devices import NOTHING_SEEN, SeenDevices
-from tests.usage.test_owner_use import CUT, ONE, PARENT, READ_AT, WHOLE, A, B, id_of, on, reading, uid_of
+from tests.usage.test_owner_use import CUT, ONE, PARENT, READ_AT, WHOLE, A, B, id_of, on, reading, seen, uid_of
 
 OTHER = DeviceKey(uuid="GPU-other")
 IDS = {A: frozenset({"token-1"}), B: frozenset({"token-2"})}
@@ -114,6 +114,28 @@ def test_other_ids_are_those_of_another_pod() -> None:
     anew = {**IDS, A: frozenset({"token-7"})}
     assert node.look((1, WHOLE), ids=anew) == {}, "its processes are still listed"
     assert node.look((3, OTHER), ids=anew, known=table((A, 1), (A, 3))) == {A: {OTHER}}
+    assert shown(node.seen.look(anew)) == {A: {OTHER}}, "these are its ids now"
+    once_more = {**IDS, A: frozenset({"token-8"})}
+    assert node.look((3, OTHER), ids=once_more, known=table((A, 1), (A, 3))) == {}
+
+
+def test_of_two_pods_of_one_name_that_both_run_nothing_is_told() -> None:
+    both = table((A, 1), (A, 3))
+    node = Node()
+    assert node.look((1, WHOLE), (3, OTHER), known=both) == {}
+    assert node.look((1, WHOLE), known=both) == {A: {WHOLE}}
+    assert node.look(known=both) == {A: {WHOLE}}, "the other is not newer"
+    assert node.look((1, WHOLE), (3, OTHER), known=both) == {}
+
+
+def test_a_process_without_a_container_shows_no_device() -> None:
+    assert SeenDevices().look(IDS, reading(on(WHOLE, 40)), seen(), [BOTH]) is NOTHING_SEEN
+
+
+def test_a_pod_that_has_only_one_container_is_told_by_its_uid() -> None:
+    node = Node()
+    assert node.look((1, WHOLE), known=Containers(alone={uid_of(1): A})) == {A: {WHOLE}}
+    assert node.look((1, WHOLE), known=Containers(alone={uid_of(1): A, uid_of(3): A})) == {}
 
 
 def test_other_ids_end_a_pod_whose_links_came_and_went() -> None:

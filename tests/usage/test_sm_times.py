@@ -47,6 +47,7 @@ def test_a_reading_is_of_the_time_since_the_one_before() -> None:
         None: SECOND // 10,
     }
     assert added(times, at(13), measured({A: 0.0, B: 1.0})) == {A: SECOND // 2, B: 9 * SECOND // 4, None: SECOND // 10}
+    assert added(times, at(13.25), measured({A: 1.0, B: 0.0}))[A] == 3 * SECOND // 4
 
 
 def test_a_first_reading_that_is_measured_late_counts_for_nobody() -> None:
