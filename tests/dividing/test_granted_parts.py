@@ -52,7 +52,8 @@ def grant(memory: float | None = None, cores: float | None = None, fraction: flo
         (grant(fraction=1e-9), None, Fraction(1, 10**9)),
         (grant(fraction=1e-10, cores=50), None, Fraction(1, 2)),
         (grant(fraction=1e12), None, 10**12),
-        (grant(fraction=1e13), None, None),
+        (grant(fraction=1.5e12), None, None),
+        (grant(fraction=0.9e-9), None, None),
         (grant(memory=float("inf"), cores=float("nan")), WHOLE, None),
     ],
 )
