@@ -1,6 +1,7 @@
 """The time for which nothing could be seen, by the source that was missing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -57,3 +58,9 @@ def test_every_kind_of_gap_is_there_from_the_start() -> None:
 def test_a_look_counts_if_the_kubelet_names_the_holders() -> None:
     _, counts = noted((0, ALL), (10, NO_PAGE), (20, NO_KUBELET), (30, NEITHER), (40, ONE_PAGE))
     assert counts == [True, True, False, False, True]
+
+
+def test_a_kubelet_that_nobody_has_asked_names_no_holders() -> None:
+    gaps = Gaps()
+    assert not gaps.note(replace(Looks().snapshot(energy("1")), health={}), 0, 10 * SECOND)
+    assert gaps.failing == "kubelet"
