@@ -30,6 +30,7 @@ OPTIONS = ("-q", "-s", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAss
 FEW_FILES = 3  # most of what fails, fails in the files with the most tests that reach a change
 SURVIVED = ""
 AFRESH = "afresh"
+_CACHED = type(cache(len))  # of functions with lru_cache, too
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,10 @@ class _Session:
             return True
         gc.unfreeze()  # tests/conftest.py has frozen the functions, and the collector lists no frozen object
         functions = _functions_of({change.path for change in self.changes})
+        clears = [thing.cache_clear for thing in gc.get_objects() if isinstance(thing, _CACHED)]
         gc.collect()
         gc.freeze()  # else the collector would look at all objects in each fork, and so copy them
-        ((_, answer),) = in_forks([3600], lambda _: _map(session, self.changes), 1)
+        ((_, answer),) = in_forks([3600], lambda _: _map(session, self.changes, clears), 1)
         if not answer.startswith("{"):
             self.note(f"Without any change this fails: {answer}")
             return True
@@ -187,8 +189,10 @@ def _without_shrinking(items: Iterable[pytest.Item]) -> None:
             )
 
 
-def _map(session: pytest.Session, changes: Iterable[Change]) -> str:
+def _map(session: pytest.Session, changes: Iterable[Change], clears: Sequence[Callable[[], None]]) -> str:
     """Run all tests, and note which lines of the changed files each one runs.
+
+    A test that got an answer from a cache would not have run the lines that it depends on, so each begins with none.
 
     Returns JSON of Reached, or the name of a test that fails.
     """
@@ -198,6 +202,8 @@ def _map(session: pytest.Session, changes: Iterable[Change]) -> str:
     seconds = []
     for number, (item, following) in enumerate(zip(session.items, (*session.items[1:], None), strict=True)):
         measured.switch_context(str(number))
+        for clear in clears:
+            clear()
         began = sum(os.times()[:4])
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         seconds.append(round(sum(os.times()[:4]) - began, 3))
