@@ -79,4 +79,4 @@ class Shape:
     rejected: Mapping[Reason, int]
     families_before: Mapping[bytes, PageFamily | None]
     left: Mapping[bytes, PageFamily]
-    is_renamed: bool = False
+    is_renamed: bool

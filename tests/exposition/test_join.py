@@ -110,6 +110,14 @@ def test_a_shared_device_has_one_row_per_owner_in_stable_order() -> None:
     assert joined.sample_count == 3
 
 
+def test_to_split_values_changes_nothing_of_devices_with_one_holder() -> None:
+    body = b'DCGM_FI_DEV_POWER_USAGE{UUID="GPU-1"} 80\na{UUID="GPU-2"} 1\n# a comment\na{UUID="GPU-3"} 3\n'
+    owns = {"GPU-1": A, "GPU-2": B}
+    split = join(body, owns=owns, sharing="split")
+    assert split.body == join(body, owns=owns).body
+    assert split.size == len(split.body)
+
+
 # issue 28, churn-free series
 @pytest.mark.parametrize(
     ("incoming", "outgoing"),
@@ -198,6 +206,8 @@ def test_a_line_that_turns_bad_between_two_scrapes_and_good_again(line: bytes) -
         (b"a 1 5\n", True),
         # a word like a value behind what is no series, and behind a value what is no timestamp
         (b"?? 5\n", False),
+        (b"no sample", False),
+        (b"no sample\n<html>", False),
         (b"a 1 -5\n", False),
         (b"a 1 1e3\n", False),
     ],
