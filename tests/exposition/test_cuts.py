@@ -5,10 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.exposition import page_reader
+from exporter.exposition.cuts import Converted, Cuts, runs_of
 from exporter.exposition.families import render_labels
 from exporter.exposition.join import Joiner
 from exporter.exposition.labelled_block import LaidOutBlock
 from exporter.exposition.plain_block import PlainBlock
+from exporter.exposition.renaming import Texts
 from exporter.model.devices import Owners
 from exporter.model.pages import Cell
 from exporter.ownership.labels import LabelPolicy
@@ -63,6 +65,42 @@ def test_a_page_takes_the_quick_way_where_it_goes_out_as_it_came(page: bytes, fo
         assert joiner.join([now], NOBODY).body == joiner_of().join([now], NOBODY).body
         assert joiner._page
         assert [type(block) for block in joiner._page.shape.blocks] == [form]
+
+
+def percent() -> Texts:
+    """The texts of ratios as percent."""
+    return Texts(lambda ratio: b"%d" % round(float(ratio) * 100))
+
+
+# issue 27, part 3
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((b"1", b"0.5", b"2", b"0.25", b"3"), [b"1", b"50", b"2", b"25", b"3"]),
+        ((b"x", b"0.5", b"2", b"0.25", b"3"), None),
+        ((b"1", b"0.5", b"x", b"0.25", b"3"), None),
+        ((b"1", b"0.5", b"2", b"0.25", b"x"), None),
+        ((b"1", b"x", b"2", b"0.25", b"3"), None),
+        ((b"1", b"0.5", b"2", b"x", b"3"), None),
+    ],
+)
+def test_no_value_goes_unchecked_beside_values_that_become_others(
+    values: tuple[bytes, ...], texts: list[bytes] | None
+) -> None:
+    heads = [b"a ", b"b ", b"c ", b"d ", b"e "]
+    texts_of = percent()
+    cuts = Cuts(heads, size=10, changes=[Converted(1, 2, texts_of), Converted(3, 4, texts_of)])
+    # what became another text at the scrape before is not checked again, and what is beside it is
+    assert cuts.values(b"a 1\nb 0.5\nc 2\nd 0.25\ne 3\n") == [b"1", b"50", b"2", b"25", b"3"]
+    body = b"".join(b"%b%b\n" % line for line in zip(heads, values, strict=True))
+    assert cuts.values(body) == texts
+
+
+# issue 27, part 3
+def test_neighbours_with_the_same_texts_are_one_run() -> None:
+    one, other = percent(), percent()
+    assert runs_of([(0, one), (1, one), (3, one), (4, other), (5, other)]) == [(0, 2, one), (3, 4, one), (4, 6, other)]
+    assert runs_of([]) == []
 
 
 EDITS = st.lists(

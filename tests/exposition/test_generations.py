@@ -161,6 +161,8 @@ def test_a_name_alone_shows_all_generations_that_have_it() -> None:
         (b"DCGM_FI_DEV_GPU_TEMP 1\nDCGM_FI_DEV_GPU_TEMP_CELSIUS 1\n", BOTH),
         # a name that stayed, and one of another field since
         (b"DCGM_FI_CUDA_DRIVER_VERSION 1\n", ""),
+        # a field that DCGM did not have before
+        (b"DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY 1\n", ""),
         (b"DCGM_FI_DEV_FB_USED 1\n", OLDER),
         (b"DCGM_FI_DEV_FB_USED_BYTES 1\n", NEWER),
     ],
