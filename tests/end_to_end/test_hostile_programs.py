@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -81,7 +81,15 @@ def is_probed(of: Container) -> bool:
 async def detached(exporter: Running, of: Container, number: signal.Signals) -> None:
     """Return when the program is probed no more after a signal: some 0.03 s after a reload, 0.3 s after SIGTERM."""
     exporter.process.send_signal(number)
-    await until(lambda: not is_probed(of))
+    await until(lambda: not is_probed(of), why=lambda: f"{_threads(exporter.process.pid)}; {exporter.log[-10:]}")
+
+
+def _threads(pid: int) -> list[str]:
+    """What each thread of a process does: its name, and where it is in the kernel."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        tasks = sorted(Path(f"/proc/{pid}/task").iterdir())
+        return [" ".join((task / part).read_text().strip() for part in ("comm", "wchan", "syscall")) for task in tasks]
+    return ["it has ended: another program probes what the container runs"]
 
 
 # issue 15, line 12, and "Must show" 3
