@@ -35,13 +35,16 @@ check: $(VENV)/installed-dev  ## lint, and the tests of the rooms that decide, i
 
 # A + begins the arguments of one pytest. First comes what no line names, then the longest runs; the last ones are short, so
 # that no processor rests at the end.
+# The kernel has one set of probes for all programs of a machine, so that tests of the CUDA probe run one after the other.
+OF_PROBE := $(addprefix tests/,probe cuda end_to_end/test_cuda_probe.py end_to_end/test_hostile_programs.py)
 LONG := tests/end_to_end
-HALF_OF_LONG := $(wildcard $(LONG)/test_[a-h]*.py)
+HALF_OF_LONG := $(filter-out $(OF_PROBE),$(wildcard $(LONG)/test_[a-h]*.py))
 HALF_OF_NODE := $(wildcard tests/node/test_[a-l]*.py)
 RUNS := + $(HALF_OF_LONG) \
-	+ $(filter-out $(HALF_OF_LONG),$(wildcard $(LONG)/test_*.py)) \
+	+ $(filter-out $(HALF_OF_LONG) $(OF_PROBE),$(wildcard $(LONG)/test_*.py)) \
 	+ $(addprefix tests/,accounts report simulator bundle) \
-	+ $(addprefix tests/,sources probe cuda allocated cluster hardware) \
+	+ $(addprefix tests/,sources allocated cluster hardware) \
+	+ $(OF_PROBE) \
 	+ tests/browser \
 	+ $(filter-out $(HALF_OF_NODE),$(wildcard tests/node/test_*.py)) \
 	+ $(addprefix tests/,exposition fuzz outputs ownership) \
