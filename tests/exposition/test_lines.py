@@ -66,6 +66,7 @@ REJECTED = {
     "foo \u0661".encode(): Reason.VALUE,
     b'foo{a="b"} {1': Reason.VALUE,
     b'foo{a="b"} ERROR - FAILED TO CONVERT': Reason.VALUE,
+    b"foo 1 " + b"1" * 5000: Reason.SYNTAX,  # more digits than Python reads
     b'foo{a="b",a="c"} 1': Reason.DUPLICATE_LABEL,
     b'foo{a="",a="c"} 1': Reason.DUPLICATE_LABEL,
     b'foo{"a.b"="c"} 1': Reason.UTF8_NAME,
@@ -166,6 +167,7 @@ def test_a_line_may_be_so_long_and_no_longer(before: bytes, after: bytes, by: by
     longest = of_length(64 * 1024, before, after, by)
     assert not isinstance(read_line(longest), Reason)
     assert read_line(of_length(64 * 1024 + 1, before, after, by)) == Reason.SYNTAX
+    assert not isinstance(read_line(of_length(64 * 1024 + 1, before, after, by), is_limited=False), Reason)
 
 
 # issue 7, line 22
@@ -175,3 +177,5 @@ def test_a_sample_may_have_so_many_labels_and_no_more() -> None:
 
     assert isinstance(read_line(sample(128)), SampleLine)
     assert read_line(sample(129)) == Reason.SYNTAX
+    # a file of our own writing may have more
+    assert isinstance(read_line(sample(129), is_limited=False), SampleLine)
