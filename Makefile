@@ -45,15 +45,15 @@ RUNS := + $(HALF_OF_LONG) \
 	+ $(addprefix tests/,accounts report simulator bundle) \
 	+ $(addprefix tests/,sources allocated cluster hardware) \
 	+ $(OF_PROBE) \
+	+ tests/faults \
 	+ tests/browser \
 	+ $(filter-out $(HALF_OF_NODE),$(wildcard tests/node/test_*.py)) \
-	+ $(addprefix tests/,exposition fuzz outputs ownership) \
-	+ $(HALF_OF_NODE) \
 	+ $(addprefix tests/,cli doctor top web) \
+	+ $(HALF_OF_NODE) \
 	+ tests/operator \
 	+ tests/rules \
 	+ tests/kubectl \
-	+ tests/faults
+	+ $(addprefix tests/,exposition fuzz outputs ownership)
 OF_IMAGE := tests/image
 test: $(VENV)/installed-dev  ## every test but those of the image; first it fetches Prometheus and others into .cache
 	@tests/get-real-components $(CACHE)/real

@@ -24,7 +24,7 @@ MOST_AT_ONCE = 3 * (os.cpu_count() or 1)
 On a slow one all takes longer with three: what a test has started, such as a Prometheus that scrapes each second, works
 for as long as the test waits.
 """
-BUSY = 0.8
+BUSY = 0.9
 """Processors that worked for less of the time rest."""
 SECONDS_OF_A_LOOK = 5
 SECONDS_BETWEEN_POLLS = 0.05
