@@ -93,6 +93,24 @@ def test_only_times_in_which_holders_change_show_what_activity_costs() -> None:
         assert (power.times, power.tt, power.ta) == (times, times * length**2, times * length * active)
 
 
+def test_the_activity_of_instances_counts_by_their_slices() -> None:
+    cut = {"MIG-1": (0, "1", "3g.40gb"), "MIG-2": (0, "2", "4g.40gb")}
+
+    def page(number: int) -> str:
+        return "".join(
+            energy(f"{1_000_000 * number}", instance=instance, profile=profile)
+            + row(ACTIVE, active, instance=instance, profile=profile)
+            for instance, profile, active in (("1", "3g.40gb", "0.5"), ("2", "4g.40gb", "0"))
+        )
+
+    looks = Looks(mig=cut)
+    for number, pod in enumerate("abab"):
+        looks.at(10 * number, page(number), {pod: [("r", "MIG-1")]})
+    (power,) = looks.ledger.idle_powers.values()
+    length = 10 * 10**9
+    assert (power.times, power.ta) == (2, 2 * length * (length * 3 // 14))
+
+
 def test_a_page_without_activity_does_not_show_what_it_costs() -> None:
     looks = Looks()
     for number, held in enumerate((A, B, A, B)):
