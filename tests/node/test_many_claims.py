@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import MethodType
 
 import pytest
 
@@ -16,8 +17,8 @@ from tests.support.simulated import SimulatedNode, World
 WARM_UP, HALF_WAY, CLAIMS = 40, 100, 160
 # If every fourth of sixty claims left an object, there would be more objects; if each one did, more bytes.
 MOST_OBJECTS, MOST_BYTES = 15, 1_200
-# Timers that were cancelled stay in the event loop for a while.
-OF_THE_LOOP = (asyncio.TimerHandle, contextvars.Context)
+# Timers that were cancelled stay in the event loop for a while, each with the bound method that it would have called.
+OF_THE_LOOP = (asyncio.TimerHandle, contextvars.Context, MethodType)
 
 
 @pytest.fixture
