@@ -68,6 +68,23 @@ def test_a_counter_that_started_again_teaches_nothing_of_the_rest() -> None:
     assert power.lowest == (100_000_000, 10 * 10**9)
 
 
+def test_a_counter_of_one_instance_that_started_again_teaches_nothing_either() -> None:
+    looks = Looks()
+    for number, values in enumerate((("900000", "100"), ("1000000", "200"), ("1100000", "50"))):
+        page = "".join(energy(value, instance=instance) for value, instance in zip(values, "12", strict=True))
+        looks.at(10 * number, page)
+    (power,) = looks.ledger.idle_powers.values()
+    assert power.lowest is None
+
+
+def test_the_power_on_the_row_of_one_instance_is_the_gpus() -> None:
+    cut = {f"MIG-{instance}": (0, instance, "1g.10gb") for instance in "12"}
+    page = row(POWER, "100", instance="1", profile="1g.10gb")
+    page += "".join(row(ACTIVE, "0.5", instance=instance, profile="1g.10gb") for instance in "12")
+    held = {pod: [("r", f"MIG-{instance}")] for pod, instance in (("a", "1"), ("b", "2"))}
+    assert of_pods(Looks(mig=cut).at(0, page, held).at(10, page, held)) == {"a": 500, "b": 500, "": 0}
+
+
 def test_only_a_time_without_any_holder_is_a_rest() -> None:
     looks = Looks()
     for number, held in enumerate(({}, {}, {}, A, {})):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from exporter.accounts.amounts.xids import add
+from exporter.accounts.entries import Entry
 from exporter.dcgm.xids import XIDS
 from exporter.model.devices import DeviceKey
 from tests.support.looks import GPU, Held, Looks, energy, owner, row, whole
@@ -117,6 +119,13 @@ def test_only_the_error_that_was_seen_is_taken_off_the_first_counts() -> None:
     assert after((last(0), "a"), (last(79), "a"), (last(79) + total(x79=1, x13=2), "a")) == {"a": {"79": 1, "13": 2}}
     assert after((last(0), "a"), (last(79), "a"), (last(79) + total(x13=2), "a")) == {"a": {"79": 1, "13": 2}}
     assert after((last(0), "a"), (last(0) + total(x79=2), "a")) == {"a": {"79": 2}}
+
+
+def test_of_very_many_kinds_of_xids_the_first_keep_their_numbers() -> None:
+    entry = Entry(owner("a"), "", DeviceKey(uuid="GPU-1"))
+    for _ in range(2):
+        add(entry, dict.fromkeys(range(100, 170), 1))
+    assert entry.by_label["xids"] == {**{str(xid): 2 for xid in range(100, 164)}, "other": 12}
 
 
 def test_an_xid_of_a_gap_before_the_first_holder_is_nobodys() -> None:
