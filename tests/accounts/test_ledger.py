@@ -306,6 +306,8 @@ def test_a_ledger_with_too_many_gpus_remembers_those_seen_last(monkeypatch: pyte
     monkeypatch.setattr("exporter.accounts.ledger.MOST_GPUS", 2)
     looks = Looks().at(0, energy("0")).at(10, energy("0", 1)).at(20, energy("0", 2))
     assert looks.ledger.states.keys() == {GPU(1), GPU(2)}
+    again = Looks().at(0, energy("0")).at(10, energy("0", 1)).at(20, energy("0")).at(30, energy("0", 2))
+    assert again.ledger.states.keys() == {GPU(0), GPU(2)}
     looks.at(30, "".join(energy("1000", gpu) for gpu in range(3)))  # a page with more of them is remembered whole
     assert [joules(looks.account(None, gpu)) for gpu in range(3)] == [0, 1, 1]
 
