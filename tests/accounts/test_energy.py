@@ -68,7 +68,7 @@ def test_a_counter_that_started_again_teaches_nothing_of_the_rest() -> None:
     assert power.lowest == (100_000_000, 10 * 10**9)
 
 
-def test_a_counter_of_one_instance_that_started_again_teaches_nothing_either() -> None:
+def test_nor_does_the_counter_of_one_instance_that_started_again() -> None:
     looks = Looks()
     for number, values in enumerate((("900000", "100"), ("1000000", "200"), ("1100000", "50"))):
         page = "".join(energy(value, instance=instance) for value, instance in zip(values, "12", strict=True))
