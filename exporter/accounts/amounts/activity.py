@@ -10,7 +10,7 @@ known, all of that time is divided at once. Without NVML every owner is as activ
 The moment since when an owner is idle follows from these amounts: idle time sets it, other time clears it. Time that
 nobody saw changes nothing, up to --accounting.keep, so that it survives a restart of the exporter.
 
-Tests: tests/accounts/test_idle_since.py, tests/accounts/test_kernels.py.
+Tests: tests/accounts/test_activity.py, tests/accounts/test_idle_since.py, tests/accounts/test_kernels.py.
 """
 
 from collections import Counter
@@ -218,22 +218,21 @@ class Activity:
         is_whole = gpu.state.page is not None and len(window) == len(gpu.state.page.stretches)
         before, after = gpu.edges(window, is_whole=is_whole)
         has_left = before is not None and bool(before.holders_of(instance))
-        has_come = after is not None and bool(after.holders_of(instance))
+        # if nobody held it before, those who hold it now came a little before a look saw them
+        came = after if has_left else gpu.holders_now
+        has_come = came is not None and bool(came.holders_of(instance))
         part = ns // 2 if has_left and has_come else ns
         part = min(part, gpu.interval.ns if gpu.interval else 0)
-        if not has_left and not has_come and gpu.holders_now is window[-1].held:
-            # the holders came a little before a look saw them, and still hold it
-            has_come = bool(gpu.holders_now.holders_of(instance))
         if has_come:
             self.carried[instance] = part
-        if before is not None and has_left:
+        if before is not None:
             _give_active(before, instance, part)
 
 
 def _give_active(held: HeldGpu, instance: str, ns: int) -> None:
     """Count active time of a device to its holders."""
     for (device, entry), part_ns in zip(held.holders, held.times(ns), strict=False):
-        if device.key.instance == instance and not entry.is_dropped:
+        if device.key.instance == instance:
             entry.add(ACTIVE, part_ns)
             entry.add(OBSERVED, 0)
 
