@@ -152,3 +152,58 @@ def test_idle_since_lasts_for_as_long_as_accounts_do_without_being_seen(
     for number, (at, active) in enumerate(looks_at, 2):
         looks.at(at, page(number, active), A)
     assert since(looks, "a") == idle_since
+
+
+def shares(*pods: str) -> Held:
+    """Pods with one share each of the first GPU."""
+    return {pod: [("nvidia.com/gpu.shared", f"{GPU(0)}::{share}")] for share, pod in enumerate(pods)}
+
+
+def test_what_a_page_tells_of_those_who_left_before_its_activity_is_exact() -> None:
+    for held, active, expected in (
+        (A, "0.01", {"active": 0.3, "observed": 10, "idle": 10}),
+        (A, "0.5", {"active": 10, "observed": 10}),
+        (shares("a", "b"), "0.5", {"active": 10 / 2, "observed": 10 / 2, "unknown": 10 / 2}),
+    ):
+        looks = Looks().at(0, page(0), NOBODY).at(10, page(0), held).at(20, page(0), NOBODY)
+        assert times_of(looks.at(30, page(1, active), NOBODY).account("a")) == expected
+
+
+@pytest.mark.parametrize("reads", [1, 2, 3])
+def test_kernels_without_a_new_sample_do_not_make_their_holder_idle(reads: int) -> None:
+    before, held, last = {"a": 0.0, "b": 0.0, "c": 0.0}, shares("a", "c"), {"a": 1.0, "b": 0.0, "c": 1.0}
+    looks = Looks().at(0, page(0, "0"), shares("a", "b"), sm_ns=ran(**before))
+    looks.at(10, page(0, "0"), held, sm_ns=ran(**before)).at(20, page(1, "0.2"), held, sm_ns=ran(**last))
+    for number in range(1, reads):
+        looks.at(20 + 10 * number, page(1, "0.2"), held, sm_ns=ran(**last))
+    looks.at(20 + 10 * reads, page(1, "0.2"), shares("a", "b"), sm_ns=ran(**last))
+    looks.at(30 + 10 * reads, page(2, "0.3"), shares("a", "b"), sm_ns=ran(**last))
+    assert [times_of(looks.account("c"))[word] for word in ("idle", "unknown")] == [0, 5 * reads]
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_c", "times"),
+    [
+        # of c: idle and unknown seconds, of 10 in which it held its share
+        (5, 0, (10, 0)),
+        (5, 0.999, (10, 0)),
+        (5, 1, (0, 0)),
+        (0, 0, (0, 10)),
+    ],
+)
+def test_where_a_page_cannot_tell_who_was_idle_kernels_do(of_a: float, of_c: float, times: tuple[float, float]) -> None:
+    looks = Looks().at(0, page(0, "0"), shares("a", "b"), sm_ns=ran(a=0, b=0, c=0))
+    looks.at(10, page(0, "0"), shares("a", "c"), sm_ns=ran(a=0, b=0, c=0))
+    looks.at(20, page(0, "0"), shares("a", "c"), sm_ns=ran(a=of_a / 2, b=0, c=of_c / 2))
+    looks.at(30, page(1, "0.2"), shares("a", "c"), sm_ns=ran(a=of_a, b=0, c=of_c))
+    assert tuple(times_of(looks.account("c"))[word] for word in ("idle", "unknown")) == times
+
+
+@pytest.mark.parametrize(("is_there", "active"), [(True, {"a": 3, "b": 3}), (False, {"b": 6})])
+def test_who_left_before_a_look_without_rows_gets_no_time_after_it(is_there: bool, active: dict[str, float]) -> None:
+    looks = Looks().at(-20, page(0), A).at(-10, page(1), A).at(0, page(2, "0"), NOBODY)
+    looks.at(10, page(2, "0") if is_there else energy("1", 1), NOBODY)
+    looks.at(20, page(2, "0"), NOBODY).at(30, page(2, "0"), NOBODY)
+    looks.at(40, page(3, "0.15" if is_there else "0.3"), B).at(50, page(4, "0"), B)
+    got = {of.owner.pod: seconds(of.amounts.get("active_ns")) for of in looks.ledger.accounts.rows if of.owner}
+    assert {pod: of for pod, of in got.items() if of} == active

@@ -40,6 +40,8 @@ FAMILIES = (
     AmountFamily("pod_gpu_idle_seconds_total", IDLE, NANOSECONDS),
     AmountFamily("pod_gpu_idle_unknown_seconds_total", IDLE_UNKNOWN, NANOSECONDS),
 )
+# The most that the traces of a stretch's looks can be together. NVML measures no time so short.
+_MOST_FAINT_NS = 1_000 * FAINT_NS
 # By GPU_I_ID and number of holders.
 _Shared = Mapping[str, Mapping[int, Part]]
 _NOTHING: _Shared = {}
@@ -69,7 +71,7 @@ class _PageOfWindow(NamedTuple):
     def verdict(self, device: Device[Entry], entry: Entry, stretch: Stretch) -> bool | None:
         """Whether a holder was idle; None if that is not known."""
         instance = device.key.instance
-        if self.verdicts and (instance, entry) in self.verdicts:
+        if self.verdicts:
             is_idle = self.verdicts[instance, entry]
             return self.by_kernels(device, entry, stretch) if is_idle is None else is_idle
         if self.rows[instance] < self.least:
@@ -82,7 +84,7 @@ class _PageOfWindow(NamedTuple):
         ran_ns = stretch.kernels.get(instance)
         if ran_ns is None:
             return None
-        is_proportion = 0 < sum(ran_ns) <= FAINT_NS
+        is_proportion = 0 < sum(ran_ns) <= _MOST_FAINT_NS
         has_seen = any(any(of_window.kernels.get(instance, ())) for of_window in self.window)
         if is_proportion or not has_seen:
             return None
@@ -152,12 +154,10 @@ class Activity:
         carried = self.carried
         self.carried = {}
         ran = {instance: waiting.take() for instance, waiting in gpu.waiting.activity.items()}
-        if gpu.holders_now is state.steady and all(stretch.held is state.steady for stretch in window):
-            return _PageOfWindow(rows, least)  # the usual case: all is counted
-        if not window:
-            return _PageOfWindow(rows, least)
-        is_whole = state.page is not None and len(window) == len(state.page.stretches)
-        shared, divided = self._shared(gpu, window, carried, ran if is_whole else {})
+        is_counted = gpu.holders_now is state.steady and all(stretch.held is state.steady for stretch in window)
+        if is_counted or not window:
+            return _PageOfWindow(rows, least)  # the usual case
+        shared, divided = self._shared(gpu, window, carried, ran if _is_whole(gpu, window) else {})
         return _PageOfWindow(rows, least, shared, verdicts(gpu, window, rows, least), window, divided)
 
     def _shared(
@@ -215,8 +215,7 @@ class Activity:
 
     def _share_out(self, gpu: GpuAtLook, window: Sequence[Stretch], instance: str, ns: int) -> None:
         """Give active time in which no look saw a holder to the holders just before the window and just after it."""
-        is_whole = gpu.state.page is not None and len(window) == len(gpu.state.page.stretches)
-        before, after = gpu.edges(window, is_whole=is_whole)
+        before, after = gpu.edges(window, is_whole=_is_whole(gpu, window))
         has_left = before is not None and bool(before.holders_of(instance))
         # if nobody held it before, those who hold it now came a little before a look saw them
         came = after if has_left else gpu.holders_now
@@ -227,6 +226,11 @@ class Activity:
             self.carried[instance] = part
         if before is not None:
             _give_active(before, instance, part)
+
+
+def _is_whole(gpu: GpuAtLook, window: Sequence[Stretch]) -> bool:
+    """Whether looks saw all of the time since the last read, and not only the `window` at its end."""
+    return gpu.state.page is not None and len(window) == len(gpu.state.page.stretches)
 
 
 def _give_active(held: HeldGpu, instance: str, ns: int) -> None:
@@ -315,7 +319,7 @@ def _count_measured(
         if entry.is_dropped:
             continue
         is_idle: bool | None = part * WHOLE < page.least * device_ns
-        if page.verdicts and page.verdicts.get((device.key.instance, entry), is_idle) is None:
+        if page.verdicts.get((device.key.instance, entry), is_idle) is None:
             is_idle = page.by_kernels(device, entry, stretch)
         if is_idle is None:
             entry.add(IDLE_UNKNOWN, ns)
