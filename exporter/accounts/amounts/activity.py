@@ -71,7 +71,7 @@ class _PageOfWindow(NamedTuple):
     def verdict(self, device: Device[Entry], entry: Entry, stretch: Stretch) -> bool | None:
         """Whether a holder was idle; None if that is not known."""
         instance = device.key.instance
-        if self.verdicts:
+        if self.verdicts and (instance, entry) in self.verdicts:
             is_idle = self.verdicts[instance, entry]
             return self.by_kernels(device, entry, stretch) if is_idle is None else is_idle
         if self.rows[instance] < self.least:
@@ -154,10 +154,12 @@ class Activity:
         carried = self.carried
         self.carried = {}
         ran = {instance: waiting.take() for instance, waiting in gpu.waiting.activity.items()}
-        is_counted = gpu.holders_now is state.steady and all(stretch.held is state.steady for stretch in window)
-        if is_counted or not window:
-            return _PageOfWindow(rows, least)  # the usual case
-        shared, divided = self._shared(gpu, window, carried, ran if _is_whole(gpu, window) else {})
+        if gpu.holders_now is state.steady and all(stretch.held is state.steady for stretch in window):
+            return _PageOfWindow(rows, least)  # the usual case: all is counted
+        if not window:
+            return _PageOfWindow(rows, least)
+        is_whole = state.page is not None and len(window) == len(state.page.stretches)
+        shared, divided = self._shared(gpu, window, carried, ran if is_whole else {})
         return _PageOfWindow(rows, least, shared, verdicts(gpu, window, rows, least), window, divided)
 
     def _shared(
@@ -215,28 +217,25 @@ class Activity:
 
     def _share_out(self, gpu: GpuAtLook, window: Sequence[Stretch], instance: str, ns: int) -> None:
         """Give active time in which no look saw a holder to the holders just before the window and just after it."""
-        before, after = gpu.edges(window, is_whole=_is_whole(gpu, window))
+        is_whole = gpu.state.page is not None and len(window) == len(gpu.state.page.stretches)
+        before, after = gpu.edges(window, is_whole=is_whole)
         has_left = before is not None and bool(before.holders_of(instance))
-        # if nobody held it before, those who hold it now came a little before a look saw them
-        came = after if has_left else gpu.holders_now
-        has_come = came is not None and bool(came.holders_of(instance))
+        has_come = after is not None and bool(after.holders_of(instance))
         part = ns // 2 if has_left and has_come else ns
         part = min(part, gpu.interval.ns if gpu.interval else 0)
+        if not has_left and not has_come and gpu.holders_now is window[-1].held:
+            # the holders came a little before a look saw them, and still hold it
+            has_come = bool(gpu.holders_now.holders_of(instance))
         if has_come:
             self.carried[instance] = part
-        if before is not None:
+        if before is not None and has_left:
             _give_active(before, instance, part)
-
-
-def _is_whole(gpu: GpuAtLook, window: Sequence[Stretch]) -> bool:
-    """Whether looks saw all of the time since the last read, and not only the `window` at its end."""
-    return gpu.state.page is not None and len(window) == len(gpu.state.page.stretches)
 
 
 def _give_active(held: HeldGpu, instance: str, ns: int) -> None:
     """Count active time of a device to its holders."""
     for (device, entry), part_ns in zip(held.holders, held.times(ns), strict=False):
-        if device.key.instance == instance:
+        if device.key.instance == instance and not entry.is_dropped:
             entry.add(ACTIVE, part_ns)
             entry.add(OBSERVED, 0)
 
@@ -319,7 +318,7 @@ def _count_measured(
         if entry.is_dropped:
             continue
         is_idle: bool | None = part * WHOLE < page.least * device_ns
-        if page.verdicts.get((device.key.instance, entry), is_idle) is None:
+        if page.verdicts and page.verdicts.get((device.key.instance, entry), is_idle) is None:
             is_idle = page.by_kernels(device, entry, stretch)
         if is_idle is None:
             entry.add(IDLE_UNKNOWN, ns)
