@@ -12,7 +12,15 @@ NOBODY: Held = {}
 A: Held = {"a": whole(0)}
 B: Held = {"b": whole(0)}
 C: Held = {"c": whole(0)}
-AB: Held = {pod: [("nvidia.com/gpu.shared", f"{GPU(0)}::{share}")] for share, pod in enumerate("ab")}
+
+
+def shares(*pods: str) -> Held:
+    """Pods with one share each of the first GPU."""
+    return {pod: [("nvidia.com/gpu.shared", f"{GPU(0)}::{share}")] for share, pod in enumerate(pods)}
+
+
+AB = shares("a", "b")
+ALONE: Held = {"b": AB["b"]}
 
 
 def page(read: int, active: str | None = None) -> str:
@@ -29,6 +37,12 @@ def times_of(account: Account) -> dict[str, float | None]:
     """Active, observed, idle and unknown seconds; those that have no row are left out."""
     names = {"active": "active_ns", "observed": "observed_ns", "idle": "idle_ns", "unknown": "idle_unknown_ns"}
     return {word: seconds(account.amounts[name]) for word, name in names.items() if name in account.amounts}
+
+
+def active_of(looks: Looks) -> dict[str, float | None]:
+    """Active seconds by pod ("" for nobody)."""
+    rows = looks.ledger.accounts.rows
+    return {of.owner.pod if of.owner else "": seconds(of.amounts.get("active_ns")) for of in rows}
 
 
 def since(looks: Looks, pod: str) -> float | None:
@@ -86,29 +100,60 @@ def test_kernels_on_a_page_without_activity_divide_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holders", "active"),
+    ("holders", "mean", "active"),
     [
-        # the window of the page is the 30 s without a holder: both ends get no more than a look's time
-        ((A, NOBODY, NOBODY, NOBODY, NOBODY), {"a": 10}),
-        ((NOBODY, NOBODY, NOBODY, NOBODY, B), {"b": 10}),
-        ((A, NOBODY, NOBODY, NOBODY, B), {"a": 10, "b": 10}),
-        ((NOBODY, NOBODY, NOBODY, NOBODY, NOBODY), {}),
+        # the window of the page is 30 s long: at its ends nobody gets more than a look's time
+        ((A, NOBODY, NOBODY, NOBODY, NOBODY), "1", {"a": 10}),
+        ((NOBODY, NOBODY, NOBODY, NOBODY, B), "1", {"b": 10}),
+        ((A, NOBODY, NOBODY, NOBODY, B), "1", {"a": 10, "b": 10}),
+        ((A, NOBODY, NOBODY, NOBODY, B), "0.2", {"a": 3, "b": 3}),
+        ((NOBODY, NOBODY, NOBODY, NOBODY, B), "0.2", {"b": 6}),
+        ((NOBODY, NOBODY, NOBODY, NOBODY, NOBODY), "1", {}),
+        # b came before the last look, so only a may have more than the looks saw
+        ((A, NOBODY, NOBODY, B, B), "0.8", {"a": 10, "b": 10}),
+        ((A, NOBODY, B, B, NOBODY), "0.8", {"a": 4, "b": 20}),
+        # what b may have had before a look saw it counts with the next page
+        ((NOBODY, NOBODY, NOBODY, B, B), "1", {"b": 20}),
     ],
 )
 def test_active_time_without_a_holder_is_a_looks_time_of_its_neighbours(
-    holders: tuple[Held, ...], active: dict[str, float]
+    holders: tuple[Held, ...], mean: str, active: dict[str, float]
 ) -> None:
     looks = Looks().at(-20, page(0), holders[0]).at(-10, page(1), holders[0])
     for number, held in enumerate(holders[1:]):
-        looks.at(10 * number, page(2 if number < 3 else 3, "0" if number < 3 else "1"), held)
-    looks.at(40, page(4, "0"), holders[-1])
-    got = {of.owner.pod: seconds(of.amounts.get("active_ns")) for of in looks.ledger.accounts.rows if of.owner}
-    assert got == active
+        looks.at(10 * number, page(2 if number < 3 else 3, "0" if number < 3 else mean), held)
+    looks.at(40, page(4, "0"), holders[-1]).at(50, page(5, "0"), C).at(60, page(6, "0"), C)
+    assert {pod: of for pod, of in active_of(looks).items() if of} == active
 
 
-def test_who_left_before_activity_came_to_the_page_is_active_and_observed() -> None:
-    looks = Looks().at(-10, page(0), A).at(0, page(1), NOBODY).at(10, page(2, "0.3"), NOBODY)
-    assert times_of(looks.account("a")) == {"active": 3, "observed": 0}
+def test_time_before_a_look_saw_the_holder_moves_on_page_by_page() -> None:
+    looks = Looks().at(-10, page(0, "0")).at(0, page(1, "1"), B).at(10, page(1, "1"), B)
+    assert active_of(looks.at(20, page(2, "1"), B))["b"] == 20
+    assert active_of(looks.at(30, page(3, "0"), B))["b"] == 30
+    assert active_of(looks.at(40, page(4, "0"), B))["b"] == 30
+
+
+def test_time_before_a_look_saw_the_holder_is_let_go_after_a_gap() -> None:
+    looks = Looks().at(-10, page(0, "0")).at(0, page(1, "1"), B).at(100, page(2, "1"), B)
+    assert active_of(looks.at(110, page(3, "0"), B))["b"] == 0
+
+
+def test_what_a_page_shows_of_steady_holders_is_not_counted_again() -> None:
+    looks = Looks().at(0, page(0, "0"), A).at(10, page(1, "0"), A).at(20, page(2, "1"), A).at(30, page(2, "1"), B)
+    assert active_of(looks.at(40, page(3, "0.5"), B)) == {"a": 10, "b": 0, "": None}
+
+
+def test_what_others_did_while_nobody_held_the_gpu_takes_nothing_off() -> None:
+    looks = Looks()
+    for number, held in enumerate((NOBODY, NOBODY, NOBODY, A)):
+        looks.at(10 * number, page(min(number, 1), "0.3"), held)
+    assert active_of(looks.at(40, page(2, "0.3"), A))["a"] == 9
+
+
+@pytest.mark.parametrize(("mean", "times"), [("0.3", {"active": 3, "observed": 0}), ("0", {})])
+def test_who_left_before_activity_came_to_the_page_may_have_been_active(mean: str, times: dict[str, float]) -> None:
+    looks = Looks().at(-10, page(0), A).at(0, page(1), NOBODY).at(10, page(2, mean), NOBODY)
+    assert times_of(looks.account("a")) == times
 
 
 @pytest.mark.parametrize(
@@ -119,6 +164,7 @@ def test_who_left_before_activity_came_to_the_page_is_active_and_observed() -> N
         # by kernels, a is as active as the page says; what no page saw says nothing of since when it is idle
         ("0.05", 5, 0, None),
         ("0.049999", 5, 10, None),
+        ("0.5", 0.1, 0, None),
         ("0", 0.5, 10, None),
         ("0", 0.499, 10, 0),
     ],
@@ -154,16 +200,11 @@ def test_idle_since_lasts_for_as_long_as_accounts_do_without_being_seen(
     assert since(looks, "a") == idle_since
 
 
-def shares(*pods: str) -> Held:
-    """Pods with one share each of the first GPU."""
-    return {pod: [("nvidia.com/gpu.shared", f"{GPU(0)}::{share}")] for share, pod in enumerate(pods)}
-
-
 def test_what_a_page_tells_of_those_who_left_before_its_activity_is_exact() -> None:
     for held, active, expected in (
         (A, "0.01", {"active": 0.3, "observed": 10, "idle": 10}),
         (A, "0.5", {"active": 10, "observed": 10}),
-        (shares("a", "b"), "0.5", {"active": 10 / 2, "observed": 10 / 2, "unknown": 10 / 2}),
+        (AB, "0.5", {"active": 10 / 2, "observed": 10 / 2, "unknown": 10 / 2}),
     ):
         looks = Looks().at(0, page(0), NOBODY).at(10, page(0), held).at(20, page(0), NOBODY)
         assert times_of(looks.at(30, page(1, active), NOBODY).account("a")) == expected
@@ -172,12 +213,12 @@ def test_what_a_page_tells_of_those_who_left_before_its_activity_is_exact() -> N
 @pytest.mark.parametrize("reads", [1, 2, 3])
 def test_kernels_without_a_new_sample_do_not_make_their_holder_idle(reads: int) -> None:
     before, held, last = {"a": 0.0, "b": 0.0, "c": 0.0}, shares("a", "c"), {"a": 1.0, "b": 0.0, "c": 1.0}
-    looks = Looks().at(0, page(0, "0"), shares("a", "b"), sm_ns=ran(**before))
+    looks = Looks().at(0, page(0, "0"), AB, sm_ns=ran(**before))
     looks.at(10, page(0, "0"), held, sm_ns=ran(**before)).at(20, page(1, "0.2"), held, sm_ns=ran(**last))
     for number in range(1, reads):
         looks.at(20 + 10 * number, page(1, "0.2"), held, sm_ns=ran(**last))
-    looks.at(20 + 10 * reads, page(1, "0.2"), shares("a", "b"), sm_ns=ran(**last))
-    looks.at(30 + 10 * reads, page(2, "0.3"), shares("a", "b"), sm_ns=ran(**last))
+    looks.at(20 + 10 * reads, page(1, "0.2"), AB, sm_ns=ran(**last))
+    looks.at(30 + 10 * reads, page(2, "0.3"), AB, sm_ns=ran(**last))
     assert [times_of(looks.account("c"))[word] for word in ("idle", "unknown")] == [0, 5 * reads]
 
 
@@ -192,7 +233,7 @@ def test_kernels_without_a_new_sample_do_not_make_their_holder_idle(reads: int) 
     ],
 )
 def test_where_a_page_cannot_tell_who_was_idle_kernels_do(of_a: float, of_c: float, times: tuple[float, float]) -> None:
-    looks = Looks().at(0, page(0, "0"), shares("a", "b"), sm_ns=ran(a=0, b=0, c=0))
+    looks = Looks().at(0, page(0, "0"), AB, sm_ns=ran(a=0, b=0, c=0))
     looks.at(10, page(0, "0"), shares("a", "c"), sm_ns=ran(a=0, b=0, c=0))
     looks.at(20, page(0, "0"), shares("a", "c"), sm_ns=ran(a=of_a / 2, b=0, c=of_c / 2))
     looks.at(30, page(1, "0.2"), shares("a", "c"), sm_ns=ran(a=of_a, b=0, c=of_c))
@@ -205,5 +246,82 @@ def test_who_left_before_a_look_without_rows_gets_no_time_after_it(is_there: boo
     looks.at(10, page(2, "0") if is_there else energy("1", 1), NOBODY)
     looks.at(20, page(2, "0"), NOBODY).at(30, page(2, "0"), NOBODY)
     looks.at(40, page(3, "0.15" if is_there else "0.3"), B).at(50, page(4, "0"), B)
-    got = {of.owner.pod: seconds(of.amounts.get("active_ns")) for of in looks.ledger.accounts.rows if of.owner}
-    assert {pod: of for pod, of in got.items() if of} == active
+    assert {pod: of for pod, of in active_of(looks).items() if of} == active
+
+
+def test_who_came_when_no_kernel_ran_any_more_is_idle() -> None:
+    looks = Looks().at(0, page(0, "0"), AB, sm_ns=ran(a=0, b=0, c=0))
+    looks.at(10, page(0, "0"), shares("a", "c"), sm_ns=ran(a=5, b=0, c=0))
+    looks.at(20, page(1, "0.2"), shares("a", "c"), sm_ns=ran(a=5, b=0, c=0))
+    assert times_of(looks.account("c"))["idle"] == 5
+
+
+def left_by_a(looks: Looks, before: str | None, after: str, of_a: float, of_b: float) -> Looks:
+    """A leaves after the look of 20 s; a page is new at 10, 40 and 50 s. Kernels run for these times of each look."""
+    for number, held in enumerate((AB, AB, AB, ALONE, ALONE, ALONE)):
+        of_pods = {"a": of_a * number, "b": of_b * number} if held is AB else {"b": of_b * number}
+        read = (0, 1, 1, 1, 2, 3)[number]
+        looks.at(10 * number, page(read, after if read > 1 else before), held, sm_ns=ran(**of_pods))
+    return looks
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "of_a", "of_b", "active"),
+    [
+        # of 16 s to 40 s, 8 are counted at 20 s; b has 6 parts of what is left, since a left at 25 s for all we know
+        ("0.4", "0.4", 1, 3, {"a": 2 + 8 / 7, "b": 6 + 48 / 7 + 4}),
+        ("1.02", "1.02", 1, 3, {"a": 5 + 20 / 7, "b": 15 + 120 / 7 + 10}),
+        # nothing is counted before the page has the activity
+        (None, "0.4", 1, 3, {"a": 12 / 7, "b": 72 / 7 + 4}),
+        # no kernels ran: each is as active as its part of the device
+        ("0.4", "0.4", 0, 0, {"a": 6, "b": 14}),
+    ],
+)
+def test_of_the_time_in_which_a_holder_left_the_next_page_tells(
+    before: str | None, after: str, of_a: float, of_b: float, active: dict[str, float]
+) -> None:
+    looks = left_by_a(Looks(), before, after, of_a, of_b)
+    got = active_of(looks)
+    assert {pod: got[pod] for pod in "ab"} == pytest.approx(active, abs=3e-9)
+    assert times_of(looks.account("a"))["observed"] == (15 if before else 0)
+
+
+def test_more_than_the_page_says_is_taken_off_the_next_page_once() -> None:
+    looks = Looks()
+    # at 40 s the looks have counted 26 s more than the page says; the next page counts less by a look's 10 s
+    reads = ((0, "1"),) * 4 + ((1, "0.1"),) * 3 + ((2, "1"),) * 2 + ((3, "1"),) * 2 + ((4, "1"),)
+    for number, (read, mean) in enumerate(reads):
+        held = AB if 3 <= number < 10 else ALONE
+        looks.at(10 * number, page(read, mean), held, sm_ns=ran(**dict.fromkeys(held, 2.0 * number)))
+        if number == 9:
+            assert active_of(looks) == {"a": 20, "b": 50, "": 0}
+    assert sum(of or 0 for of in active_of(looks).values()) == 90
+
+
+def test_active_time_that_kernels_divide_is_not_shared_out_once_more() -> None:
+    looks = Looks().at(-10, page(0, "0"), sm_ns=ran())
+    for number, held in enumerate((NOBODY, NOBODY, NOBODY, A)):
+        looks.at(10 * number, page(1, "0"), held, sm_ns=ran(**dict.fromkeys(held, 2.0)))
+    looks.at(40, page(2, "1"), A, sm_ns=ran(a=12))
+    assert active_of(looks)["a"] == 20
+    assert active_of(looks.at(50, page(3, "0"), A, sm_ns=ran(a=12)))["a"] == 20
+
+
+def test_a_gpu_that_is_cut_while_kernels_are_measured_keeps_its_times() -> None:
+    looks = Looks().at(0, page(0, "0.5"), A, sm_ns=ran(a=0)).at(10, page(1, "0.5"), A, sm_ns=ran(a=5))
+    looks.mig = {"MIG-1": (0, "1", "3g.40gb")}
+    both = page(2, "0.6") + row(ACTIVE, "0.6", instance="1", profile="3g.40gb")
+    looks.at(20, both, {"b": [("r", "MIG-1")]}, sm_ns=ran(a=5))
+    assert times_of(looks.account("a"))["observed"] == 20
+
+
+@pytest.mark.parametrize("most", [3, 2])
+def test_what_a_holder_without_an_account_did_is_nobodys(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr("exporter.accounts.entries.MOST_ACCOUNTS", most)
+    looks = Looks().at(0, page(0, "1"), sm_ns=ran()).at(10, page(1, "1"), {"a": AB["a"]}, sm_ns=ran(a=0))
+    for number in range(2, 6):
+        looks.at(10 * number, page(number, "1"), AB, sm_ns=ran(a=number, b=3 * number))
+    got = active_of(looks)
+    assert got.keys() == ({"a", "b", ""} if most == 3 else {"a", ""})
+    assert sum(of or 0 for of in got.values()) == pytest.approx(50)
+    assert (got["a"] or 0) < 13
