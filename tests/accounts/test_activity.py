@@ -325,3 +325,13 @@ def test_what_a_holder_without_an_account_did_is_nobodys(monkeypatch: pytest.Mon
     assert got.keys() == ({"a", "b", ""} if most == 3 else {"a", ""})
     assert sum(of or 0 for of in got.values()) == pytest.approx(50)
     assert (got["a"] or 0) < 13
+
+
+def test_when_a_holder_left_nobodys_processes_have_their_part_of_the_time() -> None:
+    looks = Looks()
+    for number, held in enumerate((AB, AB, AB, ALONE, ALONE)):
+        of_pods = {"a": number, "b": 3 * number} if held is AB else {"b": 3 * number}
+        times = kernels({pod: of * SECOND for pod, of in {**of_pods, "": number}.items()})
+        looks.at(10 * number, page((0, 1, 1, 1, 2)[number], "0.4"), held, sm_ns=times)
+    expected = {"a": 1.6 + 8 / 9, "b": 4.8 + 48 / 9, "": 1.6 + 16 / 9}
+    assert active_of(looks) == pytest.approx(expected, abs=3e-9)
