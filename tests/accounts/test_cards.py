@@ -236,8 +236,8 @@ def test_what_a_holder_of_units_uses_is_what_its_processes_use() -> None:
 
 def test_an_instance_that_the_page_has_as_a_gpu_is_still_an_instance() -> None:
     page = page_of(0).replace(GPU(0), MIG(1))
-    found = values(Looks().snapshot(page, {"a": [("nvidia.com/mig-1g.10gb", MIG(1))]}))
-    assert found == {"memory_total": {"gpu0": 1000, "total": 1000}, "asked_memory": {"total": 4000}}
+    of_cards = values(Looks().snapshot(page, {"a": [("nvidia.com/mig-1g.10gb", MIG(1))]}))
+    assert of_cards == {"memory_total": {"gpu0": 1000, "total": 1000}, "asked_memory": {"total": 4000}}
 
 
 def test_use_that_is_not_measured_is_the_pages() -> None:

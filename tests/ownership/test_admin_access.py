@@ -155,12 +155,12 @@ def test_the_best_word_on_a_claim_counts(known: KnownClaims, *, expected: bool) 
 
 
 def test_a_claim_whose_names_say_no_uid_is_known_by_its_name() -> None:
-    known = KnownClaims(by_name={("monitoring", "c"): (LOOKING, {device("gpu-0"): True})})
+    claims = KnownClaims(by_name={("monitoring", "c"): (LOOKING, {device("gpu-0"): True})})
     plain = claim("c", LOOKING)
     for names in ((), ("x=y",), (*plain.cdi_names, *claim("c", HOLDING).cdi_names)):
         assert uid_of(replace(plain, cdi_names=names)) == ""
-        assert known.is_look(replace(plain, cdi_names=names))
-        assert not known.is_look(replace(plain, cdi_names=names, name="other"))
+        assert claims.is_look(replace(plain, cdi_names=names))
+        assert not claims.is_look(replace(plain, cdi_names=names, name="other"))
     assert uid_of(replace(plain, cdi_names=("x=y", *plain.cdi_names * 2))) == LOOKING
 
 

@@ -71,11 +71,11 @@ def test_without_a_policy_only_the_queue_of_a_pod_is_known() -> None:
 def test_nothing_is_made_anew_while_nothing_changed() -> None:
     owners, subjects = CurrentOwners(LabelPolicy()), {GPU: 1}
     first = owners.update(HELD, subjects, inventory=EMPTY)
-    known, held_by = owners.knowledge, owners.owners
+    facts, held_by = owners.knowledge, owners.owners
     assert owners.update(HELD, subjects, inventory=EMPTY) is first
     assert owners.owners is held_by
     owners.update(frozenset(), subjects, inventory=EMPTY)
-    assert owners.knowledge is known, "other assignments alone change no fact"
+    assert owners.knowledge is facts, "other assignments alone change no fact"
     owners.update(frozenset(), subjects, inventory=Inventory(gpus=(InventoryGpu(uuid="GPU-1"),)))
     assert [gpu.uuid for gpu in owners.knowledge.inventory.gpus] == ["GPU-1"]
     claims = KnownClaims()

@@ -183,8 +183,8 @@ def test_what_is_left_out_is_told_with_its_number_and_why() -> None:
     (nameless,) = put_together([part("cdi", gpu("", x="7"))]).doubts
     assert nameless.trouble.message.startswith("which GPU their GPU is")
     # the driver knows it, and a spec says something else of it
-    said = [part("driver", gpu("GPU-a", "nvidia0")), part("cdi", gpu("GPU-c", "nvidia0"), gpu("", "nvidia0", x="7"))]
-    assert [one.is_contradiction for one in put_together(said).doubts] == [True, True]
+    parts = [part("driver", gpu("GPU-a", "nvidia0")), part("cdi", gpu("GPU-c", "nvidia0"), gpu("", "nvidia0", x="7"))]
+    assert [one.is_contradiction for one in put_together(parts).doubts] == [True, True]
     # another part knows the place of all
     assert put_together([part("cdi", gpu("", "nvidia0", x="7")), part("nvml", gpu("GPU-a", x="7"))]).doubts == ()
 

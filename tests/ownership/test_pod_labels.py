@@ -51,8 +51,8 @@ def test_labels_that_come_out_alike_get_suffixes_in_order_of_their_names() -> No
 
 
 def test_two_labels_that_come_out_alike_are_numbered_from_1() -> None:
-    found, problems = EVERYTHING.labels_of(PodInfo(namespace="ml", name="a", uid="u", labels={"a.b": "1", "a-b": "2"}))
-    assert found.labels == (("label_a_b_conflict1", "2"), ("label_a_b_conflict2", "1"))
+    labels, problems = EVERYTHING.labels_of(PodInfo(namespace="ml", name="a", uid="u", labels={"a.b": "1", "a-b": "2"}))
+    assert labels.labels == (("label_a_b_conflict1", "2"), ("label_a_b_conflict2", "1"))
     assert problems == {"collision": 2}
 
 

@@ -26,9 +26,9 @@ def notes(
     prices: Prices | None = None,
     **facts: object,
 ) -> list[str]:
-    known = SpanFacts(**{"models": {"GPU-1": H100, "GPU-2": A100}, **facts})  # type: ignore[arg-type]  # fields by name
+    of_span = SpanFacts(**{"models": {"GPU-1": H100, "GPU-2": A100}, **facts})  # type: ignore[arg-type]  # fields by name
     span = Span(SPAN.from_ms, SPAN.from_ms + ms)
-    report = make_report(replace(collected(rows, known), span=span), read_by(by), prices or Prices())
+    report = make_report(replace(collected(rows, of_span), span=span), read_by(by), prices or Prices())
     return [str(note) for note in report.notes]
 
 

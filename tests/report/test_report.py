@@ -398,7 +398,7 @@ def test_nodes_of_one_name_in_two_clusters_count_as_two() -> None:
         capacity={("x/n", H100): 24 * HOUR, ("y/n", A100): 24 * HOUR}, seen_ms={"x/n": SPAN.ms, "y/n": SPAN.ms}
     )
     kinds = ("node", "cluster", "namespace", "pod", "workload", "queue")
-    by = {name: made(read_by(name), rows=clusters, facts=known) for name in kinds}  # type: ignore[arg-type]
+    by = {name: made(read_by(name), rows=clusters, facts=known) for name in kinds}  # type: ignore[arg-type]  # as below
     held = {name: {line.name: (line.hours.held, line.hours.free) for line in made.groups} for name, made in by.items()}
     assert held["node"] == {"y/n": (24, 0), "x/n": (20, 4)}
     assert held["cluster"] == {"y": (24, 0), "x": (20, 4)}
