@@ -1,34 +1,19 @@
 """Which errors of a GPU still count against its health: those that are heard, and those of before the start."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
 
 from exporter.dcgm.xids import XIDS
 from exporter.model.devices import DeviceKey, Holder, Inventory, InventoryGpu, Owners
-from exporter.model.kernel import DeviceEvent, EventKind, KernelEvent
+from exporter.model.kernel import DeviceEvent, KernelEvent
 from exporter.model.pages import Subject
-from exporter.model.pods import Owner
 from exporter.ownership.kernel_events import KernelEvents, reason_of
+from tests.ownership.test_kernel_events import ADDRESS, NUMBERS, UUID, A, xid
 
-ADDRESS, UUID = "0000:65:00.0", "GPU-00000001-1111-2222-3333-444455556666"
 INVENTORY = Inventory(gpus=(InventoryGpu(uuid=UUID, index="3", address=ADDRESS),))
 OTHER = Subject(uuid="GPU-2", address="00000000:66:00.0")
-A = Owner(namespace="ml", pod="a", container="main")
 HELD = Owners(holders={DeviceKey(uuid=UUID): (Holder(owner=A, resource="nvidia.com/gpu", shared=False),)})
-NUMBERS = itertools.count()
-
-
-def xid(code: int | None, kind: EventKind = "xid", **more: object) -> KernelEvent:
-    number = next(NUMBERS)
-    return KernelEvent(
-        kind=kind,
-        sequence=number,
-        booted_us=number * 2_000_000,
-        code=code,
-        **{"address": ADDRESS, **more},  # type: ignore[arg-type] # what a test says of it
-    )
 
 
 def well(
