@@ -479,7 +479,9 @@ class PlainGpu:
     def is_idle_by_nvml(self, pod: str, place: Place, group: Sequence[Span], described: Sequence[Span]) -> bool | None:
         known = [span.kernels[place] for span in group if place in span.kernels]
         ran = [sum(times.values()) for span in described for times in (span.kernels.get(place, {}),)]
-        if not known or not any(ran) or 0 < sum(sum(times.values()) for times in known) <= TRACES:
+        of_looks = [sum(times.values()) for times in known if any(times.values())]
+        is_proportion = bool(of_looks) and max(of_looks) <= TRACES
+        if not known or not any(ran) or is_proportion:
             return None
         return sum(times.get(pod, 0) for times in known) < IDLE_BELOW * seconds(group) * 10**9
 
