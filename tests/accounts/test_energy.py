@@ -136,6 +136,32 @@ def test_a_page_without_activity_does_not_show_what_it_costs() -> None:
     assert (power.times, power.lowest) == (0, (10**9, 10 * 10**9))
 
 
+@pytest.mark.parametrize("blind", [1, 2])
+def test_nor_does_a_time_in_which_the_page_was_away(blind: int) -> None:
+    looks = Looks()
+    for number, held in enumerate((A, A, B, A)):
+        page = energy(f"{1_000_000 * number}") + row(ACTIVE, "0.25")
+        looks.at(10 * number, None if number == blind else page, held)
+    (power,) = looks.ledger.idle_powers.values()
+    assert power.times == (1 if blind == 1 else 0)
+
+
+def test_nor_does_a_time_in_which_the_page_was_away_at_its_end() -> None:
+    looks = Looks().at(0, energy("0") + row(ACTIVE, "0.25"), A).at(10, energy("1000000") + row(ACTIVE, "0.25"), A)
+    looks.at(20, energy("1000000") + row(ACTIVE, "0.25"), B).at(30, None, A)
+    looks.at(40, energy("4000000") + row(ACTIVE, "0.25"), A)
+    (power,) = looks.ledger.idle_powers.values()
+    assert power.times == 0
+
+
+def test_nor_does_a_page_without_the_instances_that_are_held() -> None:
+    looks = Looks(mig={"MIG-1": (0, "1", "3g.40gb")})
+    for number, pod in enumerate("abab"):
+        looks.at(10 * number, energy(f"{1_000_000 * number}") + row(ACTIVE, "0.25"), {pod: [("r", "MIG-1")]})
+    (power,) = looks.ledger.idle_powers.values()
+    assert power.times == 0
+
+
 def test_without_activity_the_rest_and_held_time_divide_energy() -> None:
     looks = Looks()
     for number in range(3):

@@ -130,3 +130,27 @@ def test_of_one_stretch_devices_have_their_activity_or_their_slices(activity: in
     of_one = Loads([Stretch(one, 10)], samples(i1=activity, i3=activity), (None, None))
     assert of_one.of_pieces() == [1]
     assert of_one.of_devices(of_one.pieces[0], one.devices) == loads
+
+
+def test_a_time_of_no_length_has_no_load() -> None:
+    window = [Stretch(held(gpu="a"), 10), Stretch(held(gpu="b"), 0), Stretch(held(gpu="c"), 10)]
+    assert proportion(Loads(window, samples(gpu=1_000_000), (None, None)).of_pieces()) == [1, 0, 1]
+
+
+def test_a_device_that_nobody_held_is_active_in_proportion_to_time() -> None:
+    window = [Stretch(held(i3="a", i4=""), 10), Stretch(held(i3="ab", i4=""), 30)]
+    loads = Loads(window, samples(i3=400_000, i4=500_000), (None, None))
+    first, last = (loads.of_devices(stretch, stretch.held.devices) for stretch in window)
+    # 16 s of i3, in the proportion of 1 to 2 holders for 10 s and 30 s: 10 to 60
+    assert first[1] / first[0] == pytest.approx(4 * 5 / (3 * 16 / 7))
+    assert last[1] / last[0] == pytest.approx(4 * 15 / (3 * 96 / 7))
+
+
+def test_before_any_time_has_passed_nobody_has_a_load() -> None:
+    loads = Loads([Stretch(held(i3="", i4=""), 0)], samples(i3=400_000, i4=0), (held(i4="a"), None))
+    assert loads.of_pieces() == [0, 0]
+
+
+def test_a_device_without_a_sample_has_no_load_beside_one_that_has() -> None:
+    stretch = Stretch(held(i3="a", i4="b"), 10)
+    assert Loads([stretch], samples(i3=5), (None, None)).of_devices(stretch, stretch.held.devices) == [15, 0]

@@ -406,6 +406,28 @@ def test_what_failed_before_a_restart_is_the_reason_of_the_gap() -> None:
     assert looks.ledger.accounts.gap_ns["kubelet"] == before + 10 * SECOND
 
 
+def test_how_often_accounts_were_shown_survives_a_restart() -> None:
+    looks = Looks().at(0, energy("0"), {"a": whole(0)})
+    for _ in range(3):
+        looks.ledger.note_shown()
+    assert restore(dump(looks.ledger, 0), 0, 0).entries.shown == 3
+
+
+def test_the_power_at_rest_survives_a_restart() -> None:
+    looks = Looks()
+    for number in range(3):
+        looks.at(10 * number, energy(f"{100_000 * number}"))
+    (before,) = looks.ledger.idle_powers.values()
+    ledger = restore(dump(looks.ledger, 0), 0, 0)
+    (after,) = ledger.idle_powers.values()
+    assert (after.lowest, after.has_rested) == (before.lowest, before.has_rested) == ((10**8, 10 * SECOND), True)
+
+
+def test_a_file_of_version_7_tells_the_lowest_power() -> None:
+    ledger = restore((DATA / "accounting-state-7").read_bytes(), 1_000 * SECOND, 20 * SECOND)
+    assert [power.lowest for power in ledger.idle_powers.values()] == [(1_000, 5 * SECOND)]
+
+
 def test_a_file_that_lacks_a_part_is_damaged() -> None:
     body = saved().partition(b"\n")[2].replace(b'"gpus":', b'"cards":')
     with pytest.raises(ValueError, match=r"^it is damaged: KeyError while reading it$"):

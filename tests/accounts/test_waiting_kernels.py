@@ -5,10 +5,11 @@ import pytest
 from exporter.accounts.entries import Entry
 from exporter.accounts.kernels import KernelsOfGpu, Waiting
 from exporter.model.devices import DeviceKey
-from tests.support.looks import GPU, SECOND, Held, Looks, energy, kernels
+from tests.support.looks import GPU, SECOND, Held, Looks, energy, kernels, row, seconds, whole
 
 A, B = (Entry(None, pod, DeviceKey(uuid="GPU-1")) for pod in "ab")
 SHARED = "nvidia.com/gpu.shared"
+ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 
 
 def after_a_page() -> Waiting:
@@ -127,6 +128,8 @@ def ran(*looks: tuple[float, Held, dict[str, float]]) -> dict[str, float]:
         ([(0, ALONE, {"b": 5}), (10, ALONE, {"": 4})], {}),
         # a look that measured nothing
         ([(0, ALONE, {"b": 0}), (10, ALONE, {"b": 2}), (20, ALONE, {})], {}),
+        ([(0, ALONE, {"b": 0}), (10, ALONE, {"b": 2}), (20, {}, {})], {}),
+        ([(0, {}, {}), (10, ALONE, {"b": 2})], {}),
         (
             [
                 (0, SHARES, {"a": 1, "b": 0}),
@@ -145,3 +148,18 @@ def test_for_how_long_kernels_ran_between_two_looks(
     looks: list[tuple[float, Held, dict[str, float]]], seconds: dict[str, float]
 ) -> None:
     assert ran(*looks) == seconds
+
+
+def test_kernels_of_a_gpu_that_is_not_on_the_page_any_more_or_not_yet_disturb_no_other() -> None:
+    looks = Looks()
+    for at, gpus in ((0, (0, 1)), (10, (0, 1)), (20, (0, 5)), (30, (0, 5))):
+        measured = {key: times for gpu in gpus for key, times in kernels({"b": at * SECOND // 2}, gpu).items()}
+        looks.at(at, row(ACTIVE, f"0.{at}1") + row(ACTIVE, "0", 1), {"b": whole(0, 1)}, sm_ns=measured)
+    assert seconds(looks.account("b").amounts["active_ns"]) == pytest.approx(10 * (0.01 + 0.101 + 0.201))
+
+
+def test_kernels_of_nobody_are_not_counted_on_a_gpu_that_nobody_holds() -> None:
+    looks = Looks()
+    for at in (0, 10, 20):
+        looks.at(at, row(ACTIVE, f"0.{at}1"), sm_ns=kernels({"": at * SECOND // 2}))
+    assert [account.amounts.get("active_ns") for account in looks.ledger.accounts.rows] == [None]

@@ -55,6 +55,16 @@ def test_a_reader_takes_the_last_pages_blocks_and_leaves_none() -> None:
     assert before not in fourth.blocks
 
 
+def test_an_empty_page_ends_before_the_first_sample_of_the_next() -> None:
+    policy = LabelPolicy()
+    reader = page_reader.PageReader(SeriesReader(policy.read_subject, policy.is_owner_label), lambda _: True)
+    body = b'a{UUID="GPU-1"} 1\n'
+    first, _ = at_once(reader.read(2 * body, None, [0, len(body)]))
+    assert first.page_starts == (0, 1)
+    again, _ = at_once(reader.read(2 * body, first, [0, len(body)]))
+    assert again.page_starts == (0, 1)
+
+
 def text_of(upstream: int, sample: tuple[str, str, str, str, int]) -> bytes:
     family, uuid, pod, vgpu, value = sample
     return f'{family}{{UUID="{uuid}",from="{upstream}",pod="{pod}",vgpu="{vgpu}"}} {value}\n'.encode()
