@@ -150,7 +150,7 @@ def test_for_how_long_kernels_ran_between_two_looks(
     assert ran(*looks) == seconds
 
 
-def test_kernels_of_a_gpu_that_is_not_on_the_page_any_more_or_not_yet_disturb_no_other() -> None:
+def test_kernels_of_a_gpu_that_is_not_on_the_page_disturb_no_other() -> None:
     looks = Looks()
     for at, gpus in ((0, (0, 1)), (10, (0, 1)), (20, (0, 5)), (30, (0, 5))):
         measured = {key: times for gpu in gpus for key, times in kernels({"b": at * SECOND // 2}, gpu).items()}

@@ -2,6 +2,7 @@
 
 import gc
 import random
+import sys
 import tracemalloc
 import weakref
 from collections import Counter
@@ -14,7 +15,9 @@ from exporter.dividing.sharing import CounterBook
 from exporter.exposition import join, page_reader, shape_reader
 from exporter.exposition.join import Joiner
 from exporter.exposition.lines import Line, read_line
+from exporter.exposition.plain_block import Closings
 from exporter.model.devices import Assignment, Owners
+from exporter.model.pages import Row, Rows
 from exporter.model.pods import Owner
 from exporter.ownership.labels import LabelPolicy
 from exporter.ownership.sample_rows import Attribution
@@ -274,3 +277,14 @@ def test_the_book_of_divided_counters_is_bounded(monkeypatch: pytest.MonkeyPatch
     page = b"".join(energy % number for number in range(80))
     joiner_of(policy).join([page], Attribution(build_owners(shares), policy, book=book))
     assert book.series == 50
+
+
+def test_closing_texts_of_owners_that_are_gone_are_forgotten() -> None:
+    closings = Closings()
+    rows = Rows(each=(Row(labels=(("pod", "a"),)),))
+    before = sys.getrefcount(rows)
+    closings.of([rows])
+    closings.turn()
+    assert sys.getrefcount(rows) > before
+    closings.turn()
+    assert sys.getrefcount(rows) == before
