@@ -288,3 +288,12 @@ def test_closing_texts_of_owners_that_are_gone_are_forgotten() -> None:
     assert sys.getrefcount(rows) > before
     closings.turn()
     assert sys.getrefcount(rows) == before
+
+
+def test_the_joiner_remembers_the_series_of_the_last_page_alone() -> None:
+    joiner = joiner_of()
+    assert (joiner.series, joiner.devices) == (0, 0)
+    joiner.join([b'a{UUID="GPU-1"} 1\nb{UUID="GPU-1"} 1\n'], NOBODY)
+    assert (joiner.series, joiner.devices) == (2, 1)
+    joiner.join([b'a{UUID="GPU-1"} 1\n'], NOBODY)
+    assert (joiner.series, joiner.devices) == (1, 1)
