@@ -141,7 +141,7 @@ def test_a_device_that_nobody_held_is_active_in_proportion_to_time() -> None:
     window = [Stretch(held(i3="a", i4=""), 10), Stretch(held(i3="ab", i4=""), 30)]
     loads = Loads(window, samples(i3=400_000, i4=500_000), (None, None))
     first, last = (loads.of_devices(stretch, stretch.held.devices) for stretch in window)
-    # 16 s of i3, in the proportion of 1 to 2 holders for 10 s and 30 s: 10 to 60
+    # i3 was active for 16 s; 10 s with one holder and 30 s with two count as 10 and 60
     assert first[1] / first[0] == pytest.approx(4 * 5 / (3 * 16 / 7))
     assert last[1] / last[0] == pytest.approx(4 * 15 / (3 * 96 / 7))
 
